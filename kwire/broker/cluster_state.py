@@ -16,12 +16,17 @@ from zlib import crc32
 
 from kwire.broker.diagnostics import Oddities, logger
 from kwire.broker.faults import Faults
+from kwire.broker.group_configs import GroupConfigs
 from kwire.broker.groups import GroupCoordinator
 from kwire.broker.ids import ProducerIdManager, make_uuid
 from kwire.broker.log import Storage
 from kwire.broker.offsets import OffsetManager
 from kwire.broker.options import Options, TopicSettings
 from kwire.broker.partition import NO_LEADER, Partition
+from kwire.broker.share_coordinator import ShareCoordinator, ShareKey
+from kwire.broker.share_groups import ShareGroup, ShareGroupCoordinator
+from kwire.broker.share_partition_manager import SharePartitionManager
+from kwire.broker.share_sessions import SessionKey
 from kwire.broker.transactions import MarkerWriter, TransactionCoordinator
 from kwire.errors import ErrorCode, broker_error
 from kwire.net.timers import Timers
@@ -80,6 +85,15 @@ class ClusterState:
         self.transactions = TransactionCoordinator(
             options, self.timers, ProducerIdManager(), write_markers=markers.write, wall_ms=self.wall_ms
         )
+        self.group_configs = GroupConfigs(options)
+        self.share_states = ShareCoordinator()
+        self.share_partitions = SharePartitionManager(self, self.group_configs, self.share_states)
+        self.share_groups = ShareGroupCoordinator(
+            options, self.timers, self.group_configs, topics=self._topic_sizes,
+            is_other_group=lambda group: self.groups.get(group) is not None,
+            on_subscribed=self._initialize_share_states, on_member_left=self._close_share_sessions,
+            on_empty=self.share_partitions.drop_group,
+        )  # fmt: skip
         self.faults = Faults()
         self.oddities = Oddities()
         self.rejected_members: set[tuple[str, str, str]] = set()  # (host, client id, group) that the log has named
@@ -121,9 +135,12 @@ class ClusterState:
             return
         groups, transactions = self._coordinators()
         self.nodes[id].is_up = False
+        self.share_partitions.node_stopped(id)
         for partition in self.partitions():
             partition.broker_stopped(id, self._is_up, now)
-        self.groups.coordinators_moved(self._moved_keys(groups), now)
+        moved = self._moved_keys(groups)
+        self.groups.coordinators_moved(moved, now)
+        self.share_groups.coordinators_moved(moved, now)
         self.transactions.coordinators_moved(self._moved_keys(transactions))
 
     def start_node(self, id: int, now: float) -> None:
@@ -134,7 +151,9 @@ class ClusterState:
         self.nodes[id].is_up = True
         for partition in self.partitions():
             partition.broker_started(id, self._is_up, now)
-        self.groups.coordinators_moved(self._moved_keys(groups), now)
+        moved = self._moved_keys(groups)
+        self.groups.coordinators_moved(moved, now)
+        self.share_groups.coordinators_moved(moved, now)
         self.transactions.coordinators_moved(self._moved_keys(transactions))
 
     def _is_up(self, id: int) -> bool:
@@ -142,11 +161,32 @@ class ClusterState:
 
     def _coordinators(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return the coordinators of all groups, and of all transactional ids."""
-        groups = {group.id: self.coordinator_of(group.id) for group in self.groups}
+        groups = {group.id: self.coordinator_of(group.id) for group in (*self.groups, *self.share_groups)}
         return groups, {transaction.id: self.coordinator_of(transaction.id) for transaction in self.transactions}
 
     def _moved_keys(self, before: Mapping[str, int]) -> list[str]:
         return [key for key, node in before.items() if self.coordinator_of(key) != node]
+
+    # Share groups.
+
+    def _topic_sizes(self) -> Mapping[str, tuple[UUID, int]]:
+        return {name: (topic.id, len(topic.partitions)) for name, topic in self.topics.items()}
+
+    def _initialize_share_states(self, group: str, partitions: Sequence[tuple[UUID, int]]) -> None:
+        for topic_id, index in partitions:
+            self.share_states.initialize(ShareKey(group, topic_id, index))
+
+    def delete_share_group(self, group: ShareGroup) -> ErrorCode:
+        """Delete an empty share group and what it has done. Return NONE."""
+        self.share_groups.delete(group)
+        self.share_partitions.drop_group(group.id)
+        for key in self.share_states.of_group(group.id):
+            self.share_states.delete(key)
+        return ErrorCode.NONE
+
+    def _close_share_sessions(self, group: str, member: str, now: float) -> None:
+        """Release the records of a member that left, where its coordinator leads; elsewhere its locks expire."""
+        self.share_partitions.close_session(SessionKey(self.coordinator_of(group), group, member), now)
 
     # Topics.
 
@@ -217,6 +257,7 @@ class ClusterState:
         del self.topics[topic.name]
         del self.topics_by_id[topic.id]
         self.offsets.delete_topic(topic.name)
+        self.share_partitions.drop_topic(topic.id)
         for partition in topic.partitions:
             partition.delete(now)
 

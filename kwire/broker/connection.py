@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kwire.broker.broker import Broker
 from kwire.broker.diagnostics import ClientInfo, Oddity, log_broken, log_closing, maybe_header
 from kwire.broker.faults import SESSION_APIS, Delay, Disconnect, Mute
-from kwire.broker.options import TRANSACTION_VERSIONS
+from kwire.broker.options import SHARE_VERSIONS, TRANSACTION_VERSIONS
 from kwire.broker.request_context import CloseConnection, Completion, NoReply, Reply, RequestContext, TruncatedReply
 from kwire.errors import DisconnectedError
 from kwire.protocol import ApiKey
@@ -44,7 +44,11 @@ class Connection:
     ) -> None:
         self.broker = broker
         self.is_closing = False  # close it once its frames are written
-        features = {"transaction.version": (broker.cluster.options.transaction_version, TRANSACTION_VERSIONS[-1])}
+        options = broker.cluster.options
+        features = {
+            "share.version": (options.share_version, SHARE_VERSIONS[-1]),
+            "transaction.version": (options.transaction_version, TRANSACTION_VERSIONS[-1]),
+        }
         self._session = Session.broker(apis=apis, sasl=sasl, peer=client_host, features=features)
         self._client_host = client_host
         self.client = ClientInfo(next(broker.cluster.connection_numbers), broker.id, client_host, self._session)
@@ -87,6 +91,7 @@ class Connection:
             self._current.cancel()
         self._queue.clear()
         self._delayed_frames.clear()
+        self.broker.cluster.share_partitions.connection_closed(self.client.number, now)
         self._session.closed(DisconnectedError("the client is gone", broker=self._client_host), now)
 
     def _process(self, frame: BytesLike, now: float) -> None:
@@ -118,7 +123,7 @@ class Connection:
 
         self._current = RequestContext(
             event.request, event.header.api_version, client_id=event.header.client_id, client_host=self._client_host,
-            on_complete=on_complete,
+            connection=self.client.number, on_complete=on_complete,
         )  # fmt: skip
         self.broker.handle(self._current, now)
 

@@ -18,6 +18,7 @@ from kwire.options import did_you_mean
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 TRANSACTION_VERSIONS = range(3)
+SHARE_VERSIONS = range(3)
 
 
 class FirstSequence(Enum):
@@ -68,6 +69,18 @@ class ClusterKwargs(TypedDict, total=False):
     offsets_retention_ms: int
     offsets_retention_check_ms: int
     max_offsets_per_group: int
+    share_version: int
+    share_session_timeout_ms: int
+    share_heartbeat_interval_ms: int
+    share_group_max_size: int
+    share_max_sessions: int
+    share_record_lock_ms: int
+    share_min_record_lock_ms: int
+    share_max_record_lock_ms: int
+    share_delivery_count_limit: int
+    share_max_record_locks: int
+    dead_letter_auto_create: bool
+    dead_letter_prefix: str
     max_frame_bytes: int
     max_connections: int
     max_queued_requests: int
@@ -126,6 +139,21 @@ class Options:
     offsets_retention_check_ms: int = 600_000
     max_offsets_per_group: int = 100_000
 
+    # Share groups. share_version is a feature level: 0 no share groups, 1 share groups, 2 dead letter queues, too
+    # (KIP-1191, Kafka 4.4). A group's own configs replace those that exist under the same name.
+    share_version: int = 2
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_group_max_size: int = 200
+    share_max_sessions: int = 2_000  # of one broker
+    share_record_lock_ms: int = 30_000
+    share_min_record_lock_ms: int = 15_000  # of a group's config
+    share_max_record_lock_ms: int = 60_000
+    share_delivery_count_limit: int = 5
+    share_max_record_locks: int = 2_000  # of one partition
+    dead_letter_auto_create: bool = False
+    dead_letter_prefix: str = "dlq."  # of topics that are created automatically
+
     # Connections.
     max_frame_bytes: int = 104_857_600
     max_connections: int = 10_000
@@ -139,6 +167,8 @@ class Options:
             raise ConfigurationError("default_partitions and default_replication_factor must be at least 1")
         if self.transaction_version not in TRANSACTION_VERSIONS:
             raise ConfigurationError(f"transaction_version is {self.transaction_version}, must be 0, 1 or 2")
+        if self.share_version not in SHARE_VERSIONS:
+            raise ConfigurationError(f"share_version is {self.share_version}, must be 0, 1 or 2")
         try:
             TopicSettings.parse(self, {})
         except BrokerError as error:
@@ -181,6 +211,7 @@ TOPIC_CONFIGS: Mapping[str, str | None] = {
     "compression.type": "producer",
     "compression.zstd.level": "3",
     "delete.retention.ms": "86400000",
+    "errors.deadletterqueue.group.enable": "false",
     "file.delete.delay.ms": "60000",
     "flush.messages": str(LONG_MAX),
     "flush.ms": str(LONG_MAX),

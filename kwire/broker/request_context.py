@@ -47,7 +47,16 @@ Completion = Reply | NoReply | CloseConnection | TruncatedReply
 class RequestContext:
     """A request, its version and its client. `on_complete` is called at most once; never for a muted request."""
 
-    __slots__ = ("_on_complete", "client_host", "client_id", "is_complete", "partition_fault", "request", "version")
+    __slots__ = (
+        "_on_complete",
+        "client_host",
+        "client_id",
+        "connection",
+        "is_complete",
+        "partition_fault",
+        "request",
+        "version",
+    )
 
     def __init__(
         self,
@@ -56,12 +65,14 @@ class RequestContext:
         *,
         client_id: str | None,
         client_host: str,
+        connection: int = 0,
         on_complete: Callable[[Completion], None],
     ) -> None:
         self.request = request
         self.version = version
         self.client_id = client_id or ""
         self.client_host = client_host
+        self.connection = connection  # a number that no other connection of the cluster has
         self.is_complete = False
         # Set by a fault that concerns one topic or partition of the request.
         self.partition_fault: Callable[[str, int], ErrorCode | None] | None = None
@@ -80,8 +91,9 @@ class RequestContext:
     def with_callback(self, on_complete: Callable[[Completion], None]) -> RequestContext:
         """Return a context of the same request with another callback, for faults that apply it and change the reply."""
         return RequestContext(
-            self.request, self.version, client_id=self.client_id, client_host=self.client_host, on_complete=on_complete
-        )
+            self.request, self.version, client_id=self.client_id, client_host=self.client_host,
+            connection=self.connection, on_complete=on_complete,
+        )  # fmt: skip
 
     def cancel(self) -> None:
         """Drop every later completion: the connection is gone."""

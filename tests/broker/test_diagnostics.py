@@ -22,7 +22,6 @@ from kwire.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartb
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kwire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire.protocol.schema import Request
 from tests.broker.bench import GOOD
 from tests.broker.client import Client
@@ -275,7 +274,6 @@ class TestResources:
     ("request_", "remedy"),
     [
         (ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0), "use group.protocol=classic"),
-        (ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0), "does not support share groups"),
     ],
 )
 def test_members_of_newer_groups_are_rejected_with_an_error_and_a_warning(

@@ -296,10 +296,11 @@ class TestSmallApis:
         assert all(after[key] == before[key] for key in keys if before[key] != 2)
         assert set(after.values()) == {1, 3}
 
-    def test_there_is_no_share_coordinator(self) -> None:
-        request = FindCoordinatorRequest(key_type=2, coordinator_keys=["a"])
-        (found,) = VirtualCluster().request(1, request).coordinators
-        assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+    def test_share_partitions_have_a_coordinator(self) -> None:
+        keys = ["g:AAAAAAAAAAAAAAAAAAAAAg:0", "g", "g::0", "g:AAAAAAAAAAAAAAAAAAAAAg:x"]
+        request = FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
+        codes = [found.error_code for found in VirtualCluster().request(1, request).coordinators]
+        assert codes == [ErrorCode.NONE, *[ErrorCode.INVALID_REQUEST] * 3]
 
     @pytest.mark.parametrize("version", InitProducerIdRequest.VERSIONS)
     def test_init_producer_id_in_every_version(self, version: int) -> None:

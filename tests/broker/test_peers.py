@@ -306,7 +306,7 @@ class TestAdministration:
         consumer.close()
         assert set(seen) == {"x-one", "x-two"}
 
-    @pytest.mark.parametrize("kind", ["consumer", "share"])
+    @pytest.mark.parametrize("kind", ["consumer"])
     def test_confluent_reports_that_newer_groups_are_not_supported(self, cluster: Cluster, kind: str) -> None:
         """librdkafka reports a fatal error at once instead of waiting silently."""
         options = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0}

@@ -43,13 +43,24 @@ class VirtualCluster:
         self.now = 0.0
 
     def send(
-        self, node: int, request: Request[Any], version: int | None = None, *, client_id: str = "test"
+        self,
+        node: int,
+        request: Request[Any],
+        version: int | None = None,
+        *,
+        client_id: str = "test",
+        connection: int = 0,
     ) -> SentRequest:
         version = type(request).VERSIONS[-1] if version is None else version
         sent = SentRequest(request, version)
         decoded = type(request).decode(request.encode(version), version)
         context = RequestContext(
-            decoded, version, client_id=client_id, client_host="10.0.0.1", on_complete=sent.completions.append
+            decoded,
+            version,
+            client_id=client_id,
+            client_host="10.0.0.1",
+            connection=connection,
+            on_complete=sent.completions.append,
         )
         self.brokers[node].handle(context, self.now)
         return sent

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from kwire.broker.options import Options
 
 # Resource types.
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 # Config sources.
-TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG, GROUP_CONFIG = 1, 4, 5, 8
 
 # Config types (KIP-569).
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
@@ -22,6 +22,10 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 _INTS = frozenset({
     "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "index.interval.bytes",
     "max.message.bytes", "min.insync.replicas", "segment.bytes", "segment.index.bytes",
+    # Of groups.
+    "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms", "share.delivery.count.limit",
+    "share.heartbeat.interval.ms", "share.partition.max.record.locks", "share.record.lock.duration.ms",
+    "share.session.timeout.ms",
 })  # fmt: skip
 LISTS = frozenset({
     "cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",
@@ -52,6 +56,13 @@ def broker_configs(options: Options, id: int) -> Mapping[str, str]:
         "group.max.session.timeout.ms": str(options.group_max_session_timeout_ms),
         "group.max.size": str(options.group_max_size),
         "group.min.session.timeout.ms": str(options.group_min_session_timeout_ms),
+        "group.share.delivery.count.limit": str(options.share_delivery_count_limit),
+        "group.share.heartbeat.interval.ms": str(options.share_heartbeat_interval_ms),
+        "group.share.max.share.sessions": str(options.share_max_sessions),
+        "group.share.max.size": str(options.share_group_max_size),
+        "group.share.partition.max.record.locks": str(options.share_max_record_locks),
+        "group.share.record.lock.duration.ms": str(options.share_record_lock_ms),
+        "group.share.session.timeout.ms": str(options.share_session_timeout_ms),
         "message.max.bytes": str(options.max_message_bytes),
         "min.insync.replicas": str(options.min_insync_replicas),
         "num.partitions": str(options.default_partitions),

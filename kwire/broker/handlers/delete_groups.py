@@ -20,6 +20,9 @@ def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext
 def _delete(broker: Broker, group_id: str) -> ErrorCode:
     if not broker.coordinates(group_id):
         return ErrorCode.NOT_COORDINATOR
+    share_group = broker.cluster.share_groups.get(group_id)
+    if share_group is not None:
+        return ErrorCode.NON_EMPTY_GROUP if share_group.members else broker.cluster.delete_share_group(share_group)
     group = broker.cluster.groups.get(group_id)
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND

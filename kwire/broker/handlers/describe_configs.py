@@ -1,4 +1,4 @@
-"""Handle DescribeConfigs (KIP-133): return the configs of topics and of this broker."""
+"""Handle DescribeConfigs (KIP-133): return the configs of topics, groups and this broker."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from kwire.broker.cluster_state import check_topic_name
 from kwire.broker.handlers.configs import (
     BROKER,
     DEFAULT_CONFIG,
+    GROUP,
+    GROUP_CONFIG,
     STATIC_BROKER_CONFIG,
     TOPIC,
     TOPIC_CONFIG,
@@ -51,6 +53,11 @@ def _configs(broker: Broker, requested: _Requested, version: int, *, synonyms: b
         settings = broker.cluster.find_topic(requested.resource_name).settings
         for name, value in settings.shown(options).items():
             source = TOPIC_CONFIG if name in settings.configs else DEFAULT_CONFIG
+            yield _config(name, value, source, version, synonyms=synonyms)
+    elif requested.resource_type == GROUP:
+        group_settings = broker.cluster.group_configs.of(requested.resource_name)
+        for name, value in group_settings.shown(options).items():
+            source = GROUP_CONFIG if name in group_settings.configs else DEFAULT_CONFIG
             yield _config(name, value, source, version, synonyms=synonyms)
     elif requested.resource_type == BROKER:
         if requested.resource_name != str(broker.id):

@@ -1,4 +1,6 @@
-"""Handle FindCoordinator: return the coordinator of a group or transactional id; of several since v4 (KIP-699)."""
+"""Handle FindCoordinator: return the coordinator of a group, transactional id or share partition.
+
+Since v4 it returns several (KIP-699)."""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.find_coordinator import (
     GROUP,
+    SHARE,
     TRANSACTION,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -26,7 +29,9 @@ def handle(
 
 
 def _find(broker: Broker, key: str, key_type: int) -> _Coordinator:
-    if key_type not in (GROUP, TRANSACTION):
+    if key_type not in (GROUP, TRANSACTION, SHARE):
+        return _error_result(key, ErrorCode.INVALID_REQUEST)
+    if key_type == SHARE and not _is_share_key(key):
         return _error_result(key, ErrorCode.INVALID_REQUEST)
     node = broker.cluster.nodes.get(broker.cluster.coordinator_of(key))
     if node is None:
@@ -34,6 +39,13 @@ def _find(broker: Broker, key: str, key_type: int) -> _Coordinator:
     return _Coordinator(
         key=key, node_id=node.id, host=node.host, port=node.port, error_code=ErrorCode.NONE, error_message=None
     )
+
+
+def _is_share_key(key: str) -> bool:
+    """Return whether a key names a share partition: "group:topic id:partition" (KIP-932)."""
+    group, _, rest = key.partition(":")
+    topic_id, _, partition = rest.rpartition(":")
+    return bool(group and topic_id and partition.isdigit())
 
 
 def _error_result(key: str, code: int) -> _Coordinator:

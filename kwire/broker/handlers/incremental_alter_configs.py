@@ -1,10 +1,14 @@
-"""Handle IncrementalAlterConfigs (KIP-339) for topics. Changes apply at once, to records in the log, too."""
+"""Handle IncrementalAlterConfigs (KIP-339) for topics and groups.
+
+Changes of a topic apply at once, to records in the log, too. A group need not exist.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kwire.broker.broker import Broker
-from kwire.broker.cluster_state import Topic
-from kwire.broker.handlers.configs import LISTS, TOPIC
+from kwire.broker.handlers.configs import GROUP, LISTS, TOPIC
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -34,18 +38,29 @@ def handle(
 
 
 def _alter(broker: Broker, requested: _Requested, *, validate_only: bool) -> None:
-    if requested.resource_type != TOPIC:
-        raise broker_error(ErrorCode.INVALID_REQUEST, "only the configs of topics can be altered")
-    topic = broker.cluster.find_topic(requested.resource_name)
+    if requested.resource_type not in (TOPIC, GROUP):
+        raise broker_error(ErrorCode.INVALID_REQUEST, "only the configs of topics and groups can be altered")
+    cluster, name = broker.cluster, requested.resource_name
     if len({config.name for config in requested.configs}) != len(requested.configs):
         raise broker_error(ErrorCode.INVALID_REQUEST, "the request names a config more than once")
-    configs: dict[str, str | None] = dict(topic.settings.configs)
+    if requested.resource_type == GROUP:
+        group_settings = cluster.group_configs.of(name)
+        changed = _changed(group_settings.configs, group_settings.shown(cluster.options), requested)
+        cluster.group_configs.alter(name, changed, validate_only=validate_only)
+        return
+    topic = cluster.find_topic(name)
+    changed = _changed(topic.settings.configs, topic.settings.shown(cluster.options), requested)
+    cluster.alter_topic(topic, changed, validate_only=validate_only)
+
+
+def _changed(configs: Mapping[str, str], shown: Mapping[str, str], requested: _Requested) -> dict[str, str | None]:
+    changed: dict[str, str | None] = dict(configs)
     for config in requested.configs:
-        _apply(configs, config, broker, topic)
-    broker.cluster.alter_topic(topic, configs, validate_only=validate_only)
+        _apply(changed, config, shown)
+    return changed
 
 
-def _apply(configs: dict[str, str | None], config: _Requested.Config, broker: Broker, topic: Topic) -> None:
+def _apply(configs: dict[str, str | None], config: _Requested.Config, shown: Mapping[str, str]) -> None:
     name, value = config.name, config.value
     if config.config_operation == _DELETE:
         configs.pop(name, None)
@@ -58,7 +73,7 @@ def _apply(configs: dict[str, str | None], config: _Requested.Config, broker: Br
     if config.config_operation not in (_APPEND, _SUBTRACT) or name not in LISTS:
         why = f"operation {config.config_operation} does not apply to {name}"
         raise broker_error(ErrorCode.INVALID_CONFIG, why)
-    now = [item for item in topic.settings.shown(broker.cluster.options)[name].split(",") if item]
+    now = [item for item in shown[name].split(",") if item]
     items = value.split(",")
     if config.config_operation == _APPEND:
         now += [item for item in items if item not in now]

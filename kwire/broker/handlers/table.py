@@ -35,9 +35,13 @@ from kwire.broker.handlers.offset_delete import OFFSET_DELETE
 from kwire.broker.handlers.offset_fetch import OFFSET_FETCH
 from kwire.broker.handlers.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from kwire.broker.handlers.produce import PRODUCE
+from kwire.broker.handlers.share_acknowledge import SHARE_ACKNOWLEDGE
+from kwire.broker.handlers.share_fetch import SHARE_FETCH
+from kwire.broker.handlers.share_group_describe import SHARE_GROUP_DESCRIBE
+from kwire.broker.handlers.share_group_heartbeat import SHARE_GROUP_HEARTBEAT
 from kwire.broker.handlers.sync_group import SYNC_GROUP
 from kwire.broker.handlers.txn_offset_commit import TXN_OFFSET_COMMIT
-from kwire.broker.handlers.unsupported_groups import CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT
+from kwire.broker.handlers.unsupported_groups import CONSUMER_GROUP_HEARTBEAT
 from kwire.broker.handlers.write_txn_markers import WRITE_TXN_MARKERS
 from kwire.protocol import ApiKey
 
@@ -47,10 +51,11 @@ _ALL: tuple[Handler[Any], ...] = (
     OFFSET_FOR_LEADER_EPOCH, DELETE_RECORDS, CREATE_PARTITIONS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS,
     DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN,
     TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, DESCRIBE_PRODUCERS,
+    SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE, SHARE_FETCH, SHARE_ACKNOWLEDGE,
 )  # fmt: skip
 
 # Offered only to be rejected with an error that the client shows to its user.
-UNSUPPORTED: tuple[Handler[Any], ...] = (CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT)
+UNSUPPORTED: tuple[Handler[Any], ...] = (CONSUMER_GROUP_HEARTBEAT,)
 
 HANDLERS: Mapping[ApiKey, Handler[Any]] = {
     ApiKey(handler.request.API_KEY): handler for handler in (*_ALL, *UNSUPPORTED)

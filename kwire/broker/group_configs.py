@@ -1,0 +1,152 @@
+"""The configs of groups: dynamic settings of one group, by Kafka's names (Kafka's GroupConfigManager).
+
+A group has configs whether it exists or not. A config that was not set has the broker's value, from `Options`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kwire.broker.options import Options
+from kwire.errors import BrokerError, ErrorCode, broker_error
+
+EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration"
+READ_COMMITTED = "read_committed"
+
+_DURATION = re.compile(
+    r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
+)  # ISO 8601, as java.time.Duration reads it
+_DLQ_TOPIC, _DLQ_COPY = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The configs of a group that change what the brokers do. Times in milliseconds."""
+
+    configs: Mapping[str, str]  # those that were set
+    share_session_timeout_ms: int
+    share_heartbeat_interval_ms: int
+    share_record_lock_ms: int
+    share_delivery_count_limit: int
+    share_max_record_locks: int
+    share_offset_reset: str  # earliest, latest or by_duration
+    share_offset_reset_age_ms: int  # of by_duration
+    share_read_committed: bool
+    share_renew_enabled: bool
+    dead_letter_topic: str  # "" is none
+    dead_letter_copies_record: bool
+
+    @classmethod
+    def parse(cls, options: Options, configs: Mapping[str, str | None]) -> GroupSettings:
+        """Parse a group's configs. Raises INVALID_CONFIG."""
+        defaults = default_configs(options)
+        chosen: dict[str, str] = {}
+        for name, value in configs.items():
+            if name not in defaults:
+                raise broker_error(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+            if value is None:
+                raise broker_error(ErrorCode.INVALID_CONFIG, f"Null value not supported for group config: {name}")
+            chosen[name] = value
+        values = {**defaults, **chosen}
+        reset, age_ms = _offset_reset(values["share.auto.offset.reset"])
+        return cls(
+            configs=chosen,
+            share_session_timeout_ms=_number(values, "share.session.timeout.ms", 1, 60_000),
+            share_heartbeat_interval_ms=_number(values, "share.heartbeat.interval.ms", 1, 15_000),
+            share_record_lock_ms=_number(
+                values, "share.record.lock.duration.ms", options.share_min_record_lock_ms,
+                options.share_max_record_lock_ms,
+            ),
+            share_delivery_count_limit=_number(values, "share.delivery.count.limit", 2, 10),
+            share_max_record_locks=_number(values, "share.partition.max.record.locks", 100, 4_000),
+            share_offset_reset=reset,
+            share_offset_reset_age_ms=age_ms,
+            share_read_committed=_one_of(values, "share.isolation.level", (READ_COMMITTED, "read_uncommitted"))
+            == READ_COMMITTED,
+            share_renew_enabled=_one_of(values, "share.renew.acknowledge.enable", ("true", "false")) == "true",
+            dead_letter_topic=values.get(_DLQ_TOPIC, ""),
+            dead_letter_copies_record=_one_of({_DLQ_COPY: "false", **values}, _DLQ_COPY, ("true", "false")) == "true",
+        )  # fmt: skip
+
+    def shown(self, options: Options) -> dict[str, str]:
+        """Return every config with its effective value, as DescribeConfigs returns them."""
+        return dict(sorted({**default_configs(options), **self.configs}.items()))
+
+
+def default_configs(options: Options) -> dict[str, str]:
+    """Return the configs that groups of this Kafka version have, with the broker's values."""
+    configs = {
+        "consumer.heartbeat.interval.ms": "5000",
+        "consumer.session.timeout.ms": "45000",
+        "share.auto.offset.reset": LATEST,
+        "share.delivery.count.limit": str(options.share_delivery_count_limit),
+        "share.heartbeat.interval.ms": str(options.share_heartbeat_interval_ms),
+        "share.isolation.level": "read_uncommitted",
+        "share.partition.max.record.locks": str(options.share_max_record_locks),
+        "share.record.lock.duration.ms": str(options.share_record_lock_ms),
+        "share.renew.acknowledge.enable": "true",
+        "share.session.timeout.ms": str(options.share_session_timeout_ms),
+    }
+    if options.share_version >= 2:
+        configs |= {_DLQ_TOPIC: "", _DLQ_COPY: "false"}
+    return configs
+
+
+class GroupConfigs:
+    """The configs of all groups."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._defaults = GroupSettings.parse(options, {})
+        self._settings: dict[str, GroupSettings] = {}
+
+    def of(self, group: str) -> GroupSettings:
+        """Return the settings of a group, which need not exist."""
+        return self._settings.get(group, self._defaults)
+
+    def alter(self, group: str, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """Replace the configs of a group. Raises INVALID_CONFIG, and INVALID_REQUEST without a group."""
+        if not group:
+            raise broker_error(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        settings = GroupSettings.parse(self._options, configs)
+        if validate_only:
+            return
+        if settings.configs:
+            self._settings[group] = settings
+        else:
+            self._settings.pop(group, None)
+
+
+def _invalid(name: str, value: str) -> BrokerError:
+    return broker_error(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}")
+
+
+def _number(values: Mapping[str, str], name: str, least: int, most: int) -> int:
+    try:
+        number = int(values[name])
+    except ValueError:
+        raise _invalid(name, values[name]) from None
+    if not least <= number <= most:
+        raise broker_error(ErrorCode.INVALID_CONFIG, f"{name} is {number}, must be from {least} to {most}")
+    return number
+
+
+def _one_of(values: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    if values[name].lower() not in allowed:
+        raise _invalid(name, values[name])
+    return values[name].lower()
+
+
+def _offset_reset(value: str) -> tuple[str, int]:
+    """Return the strategy and, for by_duration, the age in milliseconds."""
+    name = "share.auto.offset.reset"
+    strategy, _, duration = value.partition(":")
+    if strategy.lower() in (EARLIEST, LATEST) and not duration:
+        return strategy.lower(), 0
+    matched = _DURATION.fullmatch(duration)
+    if strategy.lower() != BY_DURATION or matched is None or not any(matched.groups()):
+        raise _invalid(name, value)
+    days, hours, minutes, seconds = (float(part or 0) for part in matched.groups())
+    return BY_DURATION, int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
