@@ -10,9 +10,11 @@
     fetcher        what to fetch from which broker, and when                      (loop thread)
     partition      the fetch state of a partition, and its errors                 (loop thread)
     fetch_request  one Fetch request and its response                             (loop thread)
+    fetch_session  what a broker knows already, and what changes (KIP-227)        (loop thread)
     offsets        starts and offsets; ListOffsets: earliest, latest, by time     (loop thread)
     offsets        ListOffsets: earliest, latest, by timestamp                    (loop thread)
     assignors      how the members of a classic group divide partitions           (loop thread, or one of its own)
+    validation     whether a log still has what was read (KIP-320)                (loop thread)
     routing        the leader of a partition, or why there is none                (loop thread)
 
 The loop thread decodes no records. A record counts as read when it is returned to the caller, not before.

@@ -30,6 +30,17 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
 
 
+class Watermarks(NamedTuple):
+    """How far a log reaches, from a Fetch response. -1 where the broker's version does not tell.
+
+    `last_stable_offset` is where reading with read_committed ends.
+    """
+
+    high_watermark: int
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+
+
 class BatchFilter:
     """Decides which batches of one fetched range are hidden: control batches, and with read_committed aborted ones.
 
@@ -64,6 +75,7 @@ class CompletedFetch:
     offset: int
     data: memoryview
     aborted: tuple[AbortedTransaction, ...]
+    watermarks: Watermarks | None = None  # of the response
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +114,9 @@ class FetchBuffer:
 
     def __init__(self, *, max_bytes: int, wake_loop: Callable[[], None]) -> None:
         self.end: KwireError | None = None
+        # By assignment epoch, from the newest response, which may have had no records: for the lag. The loop thread
+        # writes, any thread reads.
+        self.watermarks: dict[int, Watermarks] = {}
         self._max_bytes = max_bytes
         self._wake_loop = wake_loop
         self._lock = threading.Lock()

@@ -11,8 +11,8 @@ the loop; the results go into the `FetchBuffer`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -27,16 +27,18 @@ from kwire.consumer.buffer import (
     FetchBuffer,
     PartitionFailed,
     PositionResolved,
+    Watermarks,
 )
 from kwire.consumer.fetch_request import (
-    MAX_BYTES_SINCE,
     Fetch,
     FetchPosition,
+    PartitionResponse,
     batch_bounds,
     current_leaders,
     endpoints,
     fetch_size,
 )
+from kwire.consumer.fetch_session import FetchSession
 from kwire.consumer.offsets import (
     COMMITTED,
     NO_OFFSET,
@@ -59,8 +61,10 @@ from kwire.consumer.partition import (
     no_progress,
     out_of_range,
     too_large,
+    truncated,
 )
 from kwire.consumer.routing import LeaderAndEpoch, leader_of
+from kwire.consumer.validation import NO_EPOCH, EpochEnd, OffsetValidator, ValidationRequest
 from kwire.errors import (
     UNKNOWN_TOPIC_CODES,
     ErrorCode,
@@ -72,6 +76,8 @@ from kwire.protocol import Response
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
 from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
 
+logger = logging.getLogger("kwire.consumer")
+
 # Seconds until a cluster that was never reached is reported. One that was reached has the request timeout.
 _FIRST_CONNECT_TIMEOUT = 2.0
 # Retries in a row of a partition after errors that make no sense.
@@ -79,6 +85,15 @@ _ATTEMPTS_MAX = 10
 # The least max_wait_ms of a fetch: while another partition of the broker has a full buffer, and otherwise.
 _FULL_WAIT_MIN_MS = 10
 _IDLE_WAIT_MIN_MS = 50
+# How long a full buffer keeps its node from being fetched from: longer than a reader that works takes.
+_HOLD_SECONDS = 0.1
+_SESSION_CODES = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
 # Bytes of a frame that are not records.
 _FRAME_OVERHEAD_BYTES = 64 * 1024
 
@@ -94,12 +109,15 @@ class Start(NamedTuple):
     end: int | None = None
 
 
-@dataclass(slots=True)
-class _NodePartitions:
-    """What can be fetched from one node, and since when another partition there is full."""
+class _Node:
+    """What is wanted from one node: its fetch session, and which of its partitions have a full buffer."""
 
-    ready: list[FetchPosition] = field(default_factory=list)
-    full_since: float | None = None
+    __slots__ = ("full_since", "hold_until", "session")
+
+    def __init__(self) -> None:
+        self.session: FetchSession[FetchPosition] = FetchSession()
+        self.full_since: float | None = None  # since when a partition has waited for its reader
+        self.hold_until = 0.0  # until then the node is not fetched from
 
 
 class Fetcher:
@@ -133,7 +151,12 @@ class Fetcher:
         self._partition_bytes = min(options.partition_max_bytes, self._fetch_bytes)
         self._unknown_topic_timeout = options.unknown_topic_timeout_ms / 1000
         self._replica_max_age = replica_max_age_ms / 1000
-        self._partitions: dict[tuple[str, int], PartitionState] = {}  # in the order of the next request
+        self._validator = OffsetValidator(backoff=backoff, random=random)
+        self._partitions: dict[tuple[str, int], PartitionState] = {}  # those that returned records last at the end
+        self._nodes: dict[int, _Node] = {}
+        self._node_of: dict[tuple[str, int], int] = {}  # the node whose session wants the partition
+        self._changed: dict[PartitionState, None] = {}  # to look at in the next turn
+        self._replicas_until: float | None = None  # when the first lease of a preferred read replica ends
         self._snapshot = Snapshot()  # the metadata that `PartitionState.leader` is from
         self._topics: frozenset[str] | None = frozenset()  # None: to compute again
         self._new_topics: set[str] = set()  # assigned since the last turn
@@ -153,24 +176,18 @@ class Fetcher:
 
     def assign(self, starts: Iterable[Start]) -> None:
         """Fetch these partitions and no others."""
-        for state in self._partitions.values():
-            self._cancel_lookups(state)
-        self._partitions = {(start.topic, start.partition): self._new(start) for start in starts}
-        self._new_topics = {topic for topic, _ in self._partitions}
-        self._topics = None
-        self._idle_since.clear()
+        self.remove(list(self._partitions))
+        self.add(starts)
 
     def add(self, starts: Iterable[Start]) -> None:
         """Fetch these partitions besides the others. One that is fetched already begins its new assignment epoch."""
         for start in starts:
-            key = start.topic, start.partition
-            old = self._partitions.get(key)
+            old = self._partitions.get((start.topic, start.partition))
             if old is not None:
-                self._cancel_lookups(old)
+                self._end(old)
             elif not self._topics or start.topic not in self._topics:
                 self._new_topics.add(start.topic)
-            self._partitions[key] = self._new(start)
-        self._topics = None
+            self._begin(start)
         self._idle_since.clear()
 
     def remove(self, keys: Iterable[tuple[str, int]]) -> None:
@@ -178,7 +195,8 @@ class Fetcher:
         for key in keys:
             state = self._partitions.pop(key, None)
             if state is not None:
-                self._cancel_lookups(state)
+                self._end(state)
+                self._withdraw(key)
         self._topics = None
 
     def stop_fetching(self, keys: Iterable[tuple[str, int]]) -> None:
@@ -191,22 +209,22 @@ class Fetcher:
             if state is not None:
                 self._cancel_lookups(state)
                 state.is_stopped = True
+                self._withdraw(key)
 
     def seek(self, start: Start) -> None:
         """Begin a new assignment epoch of a partition; its end stays. Ignored for a partition no longer assigned."""
         key = start.topic, start.partition
         old = self._partitions.get(key)
         if old is not None and old.assignment_epoch < start.assignment_epoch:
-            self._cancel_lookups(old)
-            self._partitions[key] = self._new(start._replace(end=old.end))
-            self._partitions[key].is_stopped = old.is_stopped
-            self._topics = None
+            self._end(old)
+            self._begin(start._replace(end=old.end)).is_stopped = old.is_stopped
             self._idle_since.clear()  # another seek may follow soon
 
     def set_paused(self, keys: Collection[tuple[str, int]], is_paused: bool) -> None:
         for key in keys:
             if key in self._partitions:
                 self._partitions[key].is_paused = is_paused
+                self._changed[self._partitions[key]] = None
 
     def mark_failed(self, topic: str, partition: int, assignment_epoch: int) -> None:
         """Stop fetching a partition whose records the caller could not read."""
@@ -218,13 +236,22 @@ class Fetcher:
         ):
             self._cancel_lookups(state)
             state.move(FetchState.FAILED)
+            self._changed[state] = None
             self._topics = None
 
-    def _new(self, start: Start) -> PartitionState:
-        topic, partition, assignment_epoch, offset, _, end = start
+    def _begin(self, start: Start) -> PartitionState:
+        topic, partition, assignment_epoch, offset, is_paused, end = start
         state = PartitionState(topic, partition, assignment_epoch, offset, self._partition_bytes, end)
-        state.is_paused = start.is_paused
+        state.is_paused = is_paused
+        self._partitions[state.key] = state
+        self._changed[state] = None
+        self._topics = None
         return state
+
+    def _end(self, state: PartitionState) -> None:
+        self._cancel_lookups(state)
+        self._changed.pop(state, None)
+        self._fetch_buffer.watermarks.pop(state.assignment_epoch, None)
 
     def _cancel_lookups(self, state: PartitionState) -> None:
         if state.offset_request is not None:
@@ -233,6 +260,9 @@ class Fetcher:
         if state.committed_request is not None and self._committed is not None:
             self._committed.cancel(state.committed_request)
             state.committed_request = None
+        if state.validation_request is not None:
+            self._validator.cancel(state.validation_request)
+            state.validation_request = None
 
     # -- StateMachine
 
@@ -244,12 +274,13 @@ class Fetcher:
         return self._topics
 
     def deadline(self) -> float | None:
-        times = [time for time in (self._deadline, self._offset_fetcher.deadline()) if time is not None]
-        return min(times, default=None)
+        times = (self._deadline, self._offset_fetcher.deadline(), self._validator.deadline())
+        return min((time for time in times if time is not None), default=None)
 
     def closed(self, error: KwireError) -> None:
         self._is_closed = True
         self._offset_fetcher.closed(error)
+        self._validator.closed(error)
         self._fetch_buffer.close(error)
 
     def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
@@ -264,16 +295,16 @@ class Fetcher:
         requests: list[PendingRequest] = []
         if self._partitions:
             self._report_unreachable(now, view)
-            self._resolve()
-            by_node = self._fetchable(now, view)
-            share = max(1, self._options.max_buffered_bytes // max(1, len(by_node.keys() | self._in_flight.keys())))
+            self._place_changed(now, view)
+            in_use = [node for node, one in self._nodes.items() if len(one.session) or node in self._in_flight]
+            share = max(1, self._options.max_buffered_bytes // max(1, len(in_use)))
             # The node that waited longest comes first: where memory suffices for one fetch, the nodes take turns.
-            for node in sorted(by_node, key=lambda node: self._last_fetch_number.get(node, 0)):
-                if by_node[node].ready and self._is_node_ready(node, now, view):
-                    fetch = self._build_fetch(node, by_node[node], share, now, view)
+            for node in sorted(in_use, key=lambda node: self._last_fetch_number.get(node, 0)):
+                if self._is_due(node, now) and self._is_node_ready(node, now, view):
+                    fetch = self._build_fetch(node, share, now, view)
                     if fetch is not None:
                         requests.append(self._pending_request(fetch, view))
-        return requests + self._offset_fetcher.turn(now, view)
+        return [*requests, *self._offset_fetcher.turn(now, view), *self._validator.turn(now, view)]
 
     def _wake_at(self, time: float) -> None:
         if self._deadline is None or time < self._deadline:
@@ -281,54 +312,129 @@ class Fetcher:
 
     # -- choosing what to fetch
 
-    def _fetchable(self, now: float, view: ClusterView) -> dict[int, _NodePartitions]:
-        """Return the partitions that can be fetched now, by node."""
-        snapshot, in_flight = view.snapshot, self._in_flight
-        if snapshot is not self._snapshot:
-            self._snapshot = snapshot
+    def _place_changed(self, now: float, view: ClusterView) -> None:
+        """Decide for each partition that has changed, or that waits for something, whether and where to fetch it."""
+        if view.snapshot is not self._snapshot:
+            self._snapshot = view.snapshot
             for state in self._partitions.values():
                 state.leader = None
-        full_bytes = 2 * self._partition_bytes
-        by_node: dict[int, _NodePartitions] = {}
-        for state in self._partitions.values():
-            if state.fetch_state is not FetchState.FETCHING or state.is_in_flight:
-                continue
-            if state.is_paused or state.is_stopped:
-                continue
-            if now < state.not_before:
-                self._wake_at(state.not_before)
-                continue
-            leader = state.leader
-            if leader is None:
-                leader = state.leader = leader_of(snapshot, state.topic, state.partition)
-            if state.replica is not None:
-                leader = self._preferred_replica(state, state.replica, leader, now)
-            if leader.node == NO_NODE:
-                self._handle_no_leader(state, leader, now, view)
-                continue
-            if leader.node in in_flight:
-                continue
-            candidates = by_node.setdefault(leader.node, _NodePartitions())
-            if not self._fetch_buffer.is_full(state.assignment_epoch, full_bytes):
-                state.full_since = None
-                candidates.ready.append(FetchPosition(state, state.offset, leader))
-                continue
-            if state.full_since is None:
-                state.full_since = now
-            if candidates.full_since is None or state.full_since < candidates.full_since:
-                candidates.full_since = state.full_since
-        return by_node
+                self._changed[state] = None
+        if self._replicas_until is not None:
+            if now >= self._replicas_until:
+                self._replicas_until = None
+                for state in self._partitions.values():
+                    if state.replica is not None:
+                        self._changed[state] = None
+            else:
+                self._wake_at(self._replicas_until)
+        for node in self._nodes.values():
+            node.full_since, node.hold_until = None, 0.0
+        changed, self._changed = self._changed, {}
+        for state in changed:
+            if self._partitions.get(state.key) is state:
+                self._place(state, now, view)
 
-    def _preferred_replica(
-        self, state: PartitionState, replica: int, leader: LeaderAndEpoch, now: float
-    ) -> LeaderAndEpoch:
-        """Return the preferred read replica in place of the leader, while it is valid."""
+    def _place(self, state: PartitionState, now: float, view: ClusterView) -> None:
+        if state.is_stopped or state.is_paused or state.fetch_state is not FetchState.FETCHING:
+            self._withdraw(state.key)
+            if state.fetch_state is FetchState.RESOLVING and not state.is_stopped:
+                self._resolve(state)
+            return
+        if now < state.not_before:
+            self._wait(state, state.not_before)
+            return
+        leader = state.leader
+        if leader is None:
+            leader = state.leader = leader_of(view.snapshot, state.topic, state.partition)
         if leader.node == NO_NODE:
-            return leader
+            self._wait(state)
+            self._handle_no_leader(state, leader, now, view)
+            return
+        if leader.leader_epoch < state.leader_epoch_seen and self._awaits_newer_leader(state, leader, now, view):
+            return
+        if leader.leader_epoch > state.validated_epoch and state.offset_epoch != NO_EPOCH:
+            self._validate(state)
+            return
+        node = leader.node
+        if state.replica is not None:
+            node = self._preferred_replica(state, state.replica, leader, now)
+        if self._fetch_buffer.is_full(state.assignment_epoch, 2 * self._partition_bytes):
+            self._hold(state, node, now)
+            return
+        state.full_since = None
+        self._want(state, node, leader)
+
+    def _want(self, state: PartitionState, node: int, leader: LeaderAndEpoch) -> None:
+        if self._node_of.get(state.key) != node:
+            self._withdraw(state.key)
+            self._node_of[state.key] = node
+        session = self._nodes.setdefault(node, _Node()).session
+        position = FetchPosition(
+            state.topic, state.partition, leader.topic_id, state.offset, state.fetch_bytes,
+            leader.leader_epoch, state.offset_epoch, state=state,
+        )  # fmt: skip
+        before = session.wanted_at(state.key)
+        # What is wanted already keeps its place in the order.
+        if before is None or before.state is not state or before.is_altered(position):
+            session.want(position)
+
+    def _withdraw(self, key: tuple[str, int]) -> None:
+        node = self._node_of.pop(key, None)
+        if node is not None:
+            self._nodes[node].session.forget(key)
+
+    def _wait(self, state: PartitionState, until: float | None = None) -> None:
+        """Fetch the partition no longer, and look at it again in each turn."""
+        self._withdraw(state.key)
+        self._changed[state] = None
+        if until is not None:
+            self._wake_at(until)
+
+    def _hold(self, state: PartitionState, node: int, now: float) -> None:
+        """Wait for the reader of a partition with a full buffer.
+
+        To forget it in the session and to add it again a moment later would cost the broker more than it gains
+        (KAFKA-17182), so nothing is fetched from the node meanwhile. Only a reader that stands still is not waited for.
+        """
+        if state.full_since is None:
+            state.full_since = now
+        place = self._nodes.setdefault(node, _Node())
+        if place.full_since is None or state.full_since < place.full_since:
+            place.full_since = state.full_since
+        until = state.full_since + _HOLD_SECONDS
+        if now < until:
+            place.hold_until = max(place.hold_until, until)
+        else:
+            self._withdraw(state.key)
+        self._changed[state] = None
+
+    def _awaits_newer_leader(
+        self, state: PartitionState, leader: LeaderAndEpoch, now: float, view: ClusterView
+    ) -> bool:
+        """Wait for metadata as new as the group's: an older leader may lack what was read. Not for ever, though.
+
+        A topic that was created anew begins again with epoch 0.
+        """
+        if leader.leader_epoch == NO_EPOCH:
+            return False
+        if state.leader_awaited_since is None:
+            state.leader_awaited_since = now
+        until = state.leader_awaited_since + self._request_timeout_ms / 1000
+        if now >= until:
+            state.leader_epoch_seen = NO_EPOCH
+            return False
+        view.request_metadata(f"{state.topic}-{state.partition} had a newer leader than metadata knows")
+        self._wait(state, until)
+        return True
+
+    def _preferred_replica(self, state: PartitionState, replica: int, leader: LeaderAndEpoch, now: float) -> int:
+        """Return the preferred read replica in place of the leader, while it is valid."""
         if replica in self._snapshot.brokers and now < state.replica_until:
-            return leader._replace(node=replica)
+            if self._replicas_until is None or state.replica_until < self._replicas_until:
+                self._replicas_until = state.replica_until
+            return replica
         state.replica = None
-        return leader
+        return leader.node
 
     def _handle_no_leader(self, state: PartitionState, leader: LeaderAndEpoch, now: float, view: ClusterView) -> None:
         if leader.error is None:
@@ -359,33 +465,38 @@ class Fetcher:
             self._fetch_buffer.post(ClientError(failure))
         return False
 
-    def _build_fetch(
-        self, node: int, candidates: _NodePartitions, share: int, now: float, view: ClusterView
-    ) -> Fetch | None:
+    def _is_due(self, node: int, now: float) -> bool:
+        place = self._nodes[node]
+        if node in self._in_flight or not len(place.session):
+            return False
+        if now < place.hold_until:
+            self._wake_at(place.hold_until)
+            return False
+        return True
+
+    def _build_fetch(self, node: int, share: int, now: float, view: ClusterView) -> Fetch | None:
         """Return the fetch for a node, or None without free memory. `share` is the limit of one node in bytes."""
         reserved = sum([fetch.reserved_bytes for fetch in self._in_flight.values()])
         capacity = self._fetch_buffer.capacity(reserved, min(share, self._partition_bytes))
         if capacity == 0:
             return None
-        positions = candidates.ready
-        max_bytes = min(self._fetch_bytes, share, capacity)
-        fetch = Fetch(node, positions, self._max_wait_ms(node, candidates, now), max_bytes)
+        place = self._nodes[node]
+        fetch = Fetch(
+            node,
+            place.session,
+            max_wait_ms=self._max_wait_ms(node, place.full_since, now),
+            max_bytes=min(self._fetch_bytes, share, capacity),
+            partition_bytes=self._partition_bytes,
+        )
         try:
-            version = view.version(node, FetchRequest, fetch.version_max)
+            view.version(node, FetchRequest, fetch.version_max)
         except UnsupportedVersionError as error:
             self._throttled_until[node] = now + self._request_timeout_ms / 1000
             self._fetch_buffer.post(ClientError(error))
             return None
-        count = max(1, max_bytes // self._partition_bytes)
-        if version < MAX_BYTES_SINCE and len(positions) > count:
-            # The response can be as large as the sum of its partitions' limits: fetch only as many as fit, and the
-            # others first in the next fetch.
-            fetch = Fetch(node, positions[:count], fetch.max_wait_ms, max_bytes)
-            for position in fetch.partitions:
-                self._move_to_back(position.state)
         return fetch
 
-    def _max_wait_ms(self, node: int, candidates: _NodePartitions, now: float) -> int:
+    def _max_wait_ms(self, node: int, full_since: float | None, now: float) -> int:
         """Return how long the broker may wait for records.
 
         A broker responds to the requests of a connection in order, so a waiting fetch delays every later one: of a busy
@@ -396,8 +507,8 @@ class Fetcher:
         if self._options.min_bytes <= 1:  # a larger min_bytes asks for the whole wait
             idle_ms = round((now - self._idle_since.setdefault(node, now)) * 1000)
             wait_ms = min(wait_ms, max(_IDLE_WAIT_MIN_MS, idle_ms))
-        if candidates.full_since is not None:
-            full_ms = round((now - candidates.full_since) * 1000)
+        if full_since is not None:
+            full_ms = round((now - full_since) * 1000)
             wait_ms = min(wait_ms, max(_FULL_WAIT_MIN_MS, full_ms))
         return wait_ms
 
@@ -410,12 +521,10 @@ class Fetcher:
         self._fetch_count += 1
         self._last_fetch_number[fetch.node] = self._fetch_count
         self._in_flight[fetch.node] = fetch
-        for position in fetch.partitions:
-            position.state.is_in_flight = True
         return PendingRequest(
             ToNode(fetch.node),
             FetchRequest,
-            partial(fetch.request, self._options),
+            partial(fetch.build, self._options),
             partial(self._handle_response, fetch, view),
             timeout_ms=self._request_timeout_ms + fetch.max_wait_ms,
             at_most=fetch.version_max,
@@ -427,47 +536,78 @@ class Fetcher:
         self, fetch: Fetch, view: ClusterView, result: Response | KwireError | None, now: float
     ) -> None:
         del self._in_flight[fetch.node]
-        for position in fetch.partitions:
-            position.state.is_in_flight = False
+        session, sent = fetch.session, fetch.request
         if self._is_closed:
             return
-        if isinstance(result, FetchResponse) and result.throttle_time_ms > 0:
-            self._throttled_until[fetch.node] = now + result.throttle_time_ms / 1000
-        if isinstance(result, FetchResponse) and result.error_code:
-            result = broker_error(result.error_code, api="Fetch")
-        if not isinstance(result, FetchResponse):
+        if not isinstance(result, FetchResponse) or sent is None:
             assert isinstance(result, KwireError)
+            session.handle_error()
             self._handle_request_error(fetch, result, now)
             return
-        responses = fetch.partition_responses(result)
+        if result.throttle_time_ms > 0:
+            self._throttled_until[fetch.node] = now + result.throttle_time_ms / 1000
+        responses, keys = fetch.partition_responses(result)
+        is_usable = session.handle_response(
+            sent, result.error_code, result.session_id, keys, is_throttled=result.throttle_time_ms > 0
+        )
+        if result.error_code:
+            error = broker_error(result.error_code, api="Fetch")
+            if not sent.is_full and result.error_code in _SESSION_CODES:
+                # The next request is full, at once: nothing is wrong with the partitions.
+                if result.error_code != ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                    self._refresh_reason = f"fetch session of broker {fetch.node}: {error.message}"
+                return
+            self._handle_request_error(fetch, error, now)
+            return
         hints = current_leaders(responses)
         if hints:
             view.update_leaders(hints, endpoints(result))
         for position, response in responses:
-            state = position.state
-            # A seek or an assignment replaced the state during the fetch (see `partition`), or it has failed.
-            if self._partitions.get(state.key) is not state or state.fetch_state is not FetchState.FETCHING:
-                continue
-            if response is None:
-                self._handle_partition_error(position, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, now, view)
-            elif response.error_code:
-                self._handle_partition_error(position, response.error_code, now, view)
-            else:
-                self._handle_partition(fetch, position, response, now)
+            if self._is_current(position):
+                if response.error_code:
+                    self._handle_partition_error(fetch.node, position, response.error_code, now, view)
+                else:
+                    self._handle_partition(fetch, position, response, now)
+                self._changed[position.state] = None
+        if sent.is_full and is_usable:
+            for position in [one for key, one in session.sent.items() if key not in keys]:
+                if self._is_current(position):
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    self._handle_partition_error(fetch.node, position, code, now, view)
+                    self._changed[position.state] = None
+
+    def _is_current(self, position: FetchPosition) -> bool:
+        """Return whether a response to this position can be used.
+
+        A seek or an assignment may have replaced the state during the fetch (see `partition`); it may have failed, or
+        another node has returned the records meanwhile.
+        """
+        state = position.state
+        return (
+            self._partitions.get(state.key) is state
+            and state.fetch_state is FetchState.FETCHING
+            and state.offset == position.offset
+        )
 
     def _handle_request_error(self, fetch: Fetch, error: KwireError, now: float) -> None:
         if not error.is_retriable and fetch.node not in self._reported:
             self._reported.add(fetch.node)
             self._fetch_buffer.post(ClientError(error))
-        for position in fetch.partitions:
+        for position in fetch.session.wanted:
             self._retry(position.state, error, now)
 
-    def _handle_partition(
-        self, fetch: Fetch, position: FetchPosition, response: FetchResponse.Topic.Partition, now: float
-    ) -> None:
+    def _handle_partition(self, fetch: Fetch, position: FetchPosition, response: PartitionResponse, now: float) -> None:
         state = position.state
         state.attempts = 0
         state.unknown_since = state.last_error = None
+        if response.diverging_epoch.end_offset >= 0:
+            self._handle_epoch_end(
+                state, EpochEnd(response.diverging_epoch.epoch, response.diverging_epoch.end_offset), now
+            )
+            return
+        state.validated_epoch = max(state.validated_epoch, position.leader_epoch)
+        state.is_range_validated = False
+        watermarks = self._update_watermarks(state, fetch.node, response)
         if response.preferred_read_replica >= 0 and response.preferred_read_replica != state.replica:
             state.replica = response.preferred_read_replica
             state.replica_until = now + self._replica_max_age
@@ -483,12 +623,9 @@ class Fetcher:
                 self._fail(state, no_progress(state, bounds.next_offset))
                 return
             aborted = self._aborted(response.aborted_transactions) if response.aborted_transactions else ()
-            self._fetch_buffer.post(
-                CompletedFetch(state.assignment_epoch, position.offset, records[: bounds.whole_bytes], aborted)
-            )
-            state.offset = bounds.next_offset
-            if state.end is not None:
-                state.set_offset(state.offset)
+            data = records[: bounds.whole_bytes]
+            self._fetch_buffer.post(CompletedFetch(state.assignment_epoch, position.offset, data, aborted, watermarks))
+            state.set_offset(bounds.next_offset, bounds.leader_epoch)
             state.fetch_bytes = self._partition_bytes
             if bounds.needed_bytes:
                 state.fetch_bytes = fetch_size(bounds.needed_bytes, self._partition_bytes)
@@ -496,6 +633,18 @@ class Fetcher:
             self._fail(state, broken_envelope(state))
         elif not bounds.whole_bytes:
             self._grow_fetch_size(state, bounds.needed_bytes)
+
+    def _update_watermarks(self, state: PartitionState, node: int, response: PartitionResponse) -> Watermarks:
+        found = Watermarks(response.high_watermark, response.last_stable_offset, response.log_start_offset)
+        known = self._fetch_buffer.watermarks.get(state.assignment_epoch)
+        if known is not None and state.replica == node:  # a follower lags behind what the leader has told
+            found = Watermarks(
+                max(found.high_watermark, known.high_watermark),
+                max(found.last_stable_offset, known.last_stable_offset),
+                max(found.log_start_offset, known.log_start_offset),
+            )
+        self._fetch_buffer.watermarks[state.assignment_epoch] = found
+        return found
 
     def _aborted(
         self, listed: Sequence[FetchResponse.Topic.Partition.AbortedTransaction]
@@ -511,8 +660,12 @@ class Fetcher:
             return
         state.fetch_bytes = min(max(needed_bytes, 2 * state.fetch_bytes), self._batch_bytes_max)
 
-    def _handle_partition_error(self, position: FetchPosition, code: int, now: float, view: ClusterView) -> None:
+    def _handle_partition_error(
+        self, node: int, position: FetchPosition, code: int, now: float, view: ClusterView
+    ) -> None:
         state = position.state
+        if self._node_of.get(state.key, node) != node:
+            return  # it is fetched from another node by now
         error = broker_error(code, api="Fetch", topic=state.topic, partition=state.partition, offset=position.offset)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(state)
@@ -520,16 +673,19 @@ class Fetcher:
             self._fail(state, corrupt_at_broker(state))
         elif code in UNKNOWN_TOPIC_CODES and self._is_unknown_too_long(state, now):
             self._fail(state, error)
+        elif code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:  # said to followers only
+            self._retry(state, error, now)
         elif error.is_retriable or (code == ErrorCode.UNKNOWN_SERVER_ERROR and state.attempts < _ATTEMPTS_MAX):
             # Where metadata, with this response, has a newer leader by now, there is nothing to wait for.
             leader = leader_of(view.snapshot, state.topic, state.partition)
-            self._retry(state, error, now, backs_off=leader.leader_epoch <= position.leader.leader_epoch)
+            self._retry(state, error, now, backs_off=leader.leader_epoch <= position.leader_epoch)
         else:
             self._fail(state, error)
 
     def _retry(self, state: PartitionState, error: KwireError, now: float, *, backs_off: bool = True) -> None:
         state.replica = None
         state.last_error = error
+        self._changed[state] = None
         if backs_off:
             state.attempts += 1
             state.not_before = now + self._backoff.seconds(state.attempts, self._random)
@@ -539,27 +695,22 @@ class Fetcher:
         self._cancel_lookups(state)
         state.last_error = error
         state.move(FetchState.FAILED)
+        self._changed[state] = None
         self._topics = None
         self._fetch_buffer.post(PartitionFailed(state.assignment_epoch, error))
 
     # -- offsets
 
-    def _resolve(self) -> None:
-        for state in self._partitions.values():
-            if (
-                state.fetch_state is not FetchState.RESOLVING
-                or state.offset_request is not None
-                or state.committed_request is not None
-                or state.is_stopped
-            ):
-                continue
-            start = state.start
-            assert not isinstance(start, (int, Offset))
-            if start == COMMITTED:
-                self._request_committed(state)
-            else:
-                timestamp = list_offsets_timestamp(start, self._wall_ms())
-                self._request_offset(state, timestamp, partial(self._offset_found, state))
+    def _resolve(self, state: PartitionState) -> None:
+        if state.offset_request is not None or state.committed_request is not None:
+            return
+        start = state.start
+        assert not isinstance(start, (int, Offset))
+        if start == COMMITTED:
+            self._request_committed(state)
+        else:
+            timestamp = list_offsets_timestamp(start, self._wall_ms())
+            self._request_offset(state, timestamp, partial(self._offset_found, state))
 
     def _request_committed(self, state: PartitionState) -> None:
         assert self._committed is not None, "a consumer without a group has no committed offsets"
@@ -569,12 +720,13 @@ class Fetcher:
 
     def _committed_found(self, state: PartitionState, result: Offset | KwireError | None, now: float) -> None:
         state.committed_request = None
+        self._changed[state] = None
         if self._is_closed:
             return
         if isinstance(result, KwireError):
             self._fail(state, result)
         elif result is not None:
-            state.set_offset(result.offset)
+            state.set_offset(result.offset, NO_EPOCH if result.leader_epoch is None else result.leader_epoch)
             self._fetch_buffer.post(PositionResolved(state.assignment_epoch, result.offset))
         elif self._options.on_no_offset == "error":
             self._fail(state, no_committed_offset(state))
@@ -589,6 +741,7 @@ class Fetcher:
 
     def _offset_found(self, state: PartitionState, result: FoundOffset | KwireError, now: float) -> None:
         state.offset_request = None
+        self._changed[state] = None
         if self._is_closed:
             return
         if isinstance(result, KwireError):
@@ -596,19 +749,28 @@ class Fetcher:
         elif result.offset == NO_OFFSET:
             state.start = "latest"  # no record is that young; `_resolve` sends another request
         else:
-            state.set_offset(result.offset)
+            state.set_offset(result.offset, NO_EPOCH)
             self._fetch_buffer.post(PositionResolved(state.assignment_epoch, result.offset))
 
     def _out_of_range(self, state: PartitionState) -> None:
         if state.replica is not None:
             state.replica = None  # a follower may lag behind: only the leader knows the log's range
             return
+        if state.offset_epoch != NO_EPOCH and not state.is_range_validated:
+            state.is_range_validated = True
+            self._validate(state)  # truncation may be the cause, and not retention
+            return
         state.move(FetchState.RESOLVING)
+        self._reset(state)
+
+    def _reset(self, state: PartitionState) -> None:
+        """Go where `on_out_of_range` says, or find out what the log has."""
         policy = self._options.on_out_of_range
         if policy == "error" or policy == "nearest":
             self._request_offset(state, EARLIEST, partial(self._log_start_found, state))
         else:
             state.start = policy
+            self._changed[state] = None
 
     def _log_start_found(self, state: PartitionState, result: FoundOffset | KwireError, now: float) -> None:
         state.offset_request = None
@@ -626,6 +788,7 @@ class Fetcher:
     def _handle_log_range(self, state: PartitionState, log_range: tuple[int, int] | None, now: float) -> None:
         if self._is_closed:
             return
+        self._changed[state] = None
         error = out_of_range(state, log_range)
         is_inside = log_range is not None and log_range[0] <= state.offset <= log_range[1]
         if is_inside and state.attempts < _ATTEMPTS_MAX:
@@ -633,10 +796,55 @@ class Fetcher:
             state.move(FetchState.FETCHING)
             self._retry(state, error, now)
         elif log_range is not None and self._options.on_out_of_range == "nearest":
-            state.set_offset(log_range[0] if state.offset < log_range[0] else log_range[1])
+            state.set_offset(log_range[0] if state.offset < log_range[0] else log_range[1], NO_EPOCH)
             self._fetch_buffer.post(PositionResolved(state.assignment_epoch, state.offset))
         else:
             self._fail(state, error)
+
+    # -- truncation
+
+    def _validate(self, state: PartitionState) -> None:
+        """Ask the leader whether it has what was read. Nothing is fetched meanwhile."""
+        self._withdraw(state.key)
+        state.move(FetchState.VALIDATING)
+        request = ValidationRequest(state.topic, state.partition, state.offset_epoch, partial(self._validated, state))
+        state.validation_request = request
+        self._validator.add(request)
+
+    def _validated(
+        self, state: PartitionState, result: EpochEnd | KwireError | None, leader: LeaderAndEpoch, now: float
+    ) -> None:
+        state.validation_request = None
+        self._changed[state] = None
+        if isinstance(result, KwireError):
+            self._fail(state, result)
+            return
+        state.validated_epoch = max(leader.leader_epoch, state.validated_epoch)
+        state.move(FetchState.FETCHING)
+        if result is None:
+            state.offset_epoch = NO_EPOCH  # this broker cannot tell
+        else:
+            self._handle_epoch_end(state, result, now)
+
+    def _handle_epoch_end(self, state: PartitionState, end: EpochEnd, now: float) -> None:
+        """Compare the position with the end of its leader epoch in the leader's log."""
+        if end.is_known and end.end_offset >= state.offset:
+            return
+        if self._options.on_out_of_range == "error":
+            self._fail(state, truncated(state, end))
+            return
+        if not end.is_known:
+            logger.warning("%s-%d: the log was truncated before offset %d", *state.key, state.offset)
+            state.offset_epoch = NO_EPOCH
+            state.move(FetchState.RESOLVING)
+            self._reset(state)
+            return
+        logger.warning(
+            "%s-%d: a leader election has cut %d records off the log; reading continues at offset %d",
+            *state.key, state.offset - end.end_offset, end.end_offset,
+        )  # fmt: skip
+        state.set_offset(end.end_offset, end.leader_epoch)
+        self._fetch_buffer.post(PositionResolved(state.assignment_epoch, end.end_offset))
 
     # -- unreachable clusters
 

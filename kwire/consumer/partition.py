@@ -2,8 +2,11 @@
 
     RESOLVING -> FETCHING   its offset was found: by ListOffsets, or where its group has committed
     FETCHING -> RESOLVING   the offset is out of range, and on_out_of_range says where to go
-    either -> FAILED        an error was posted; the partition waits for a seek
-    either -> DONE          everything before `end` was fetched; an unreadable record in it still leads to FAILED
+    FETCHING -> VALIDATING  a new leader may have truncated the log before the offset (KIP-320)
+    VALIDATING -> FETCHING  it has not, or the offset was moved back to where it has
+    VALIDATING -> RESOLVING on_out_of_range says where to go
+    any -> FAILED           an error was posted; the partition waits for a seek
+    any -> DONE             everything before `end` was fetched; an unreadable record in it still leads to FAILED
 
 Nothing leaves FAILED, and DONE only becomes FAILED. A seek makes a new `PartitionState` with the next assignment epoch
 in place of the old one. Whatever was started for the old one (a fetch in flight, an offset request) still refers to the
@@ -24,13 +27,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from kwire.consumer.offsets import CommittedRequest, FetchStart, OffsetRequest, known_offset
+from kwire.consumer.offsets import CommittedRequest, FetchStart, Offset, OffsetRequest, known_offset
 from kwire.consumer.routing import LeaderAndEpoch
+from kwire.consumer.validation import NO_EPOCH, EpochEnd, ValidationRequest
 from kwire.errors import (
     BrokerError,
     CorruptRecordsError,
     ErrorCode,
     KwireError,
+    LogTruncationError,
     NoOffsetError,
     OffsetOutOfRangeError,
     RecordTooLargeError,
@@ -39,6 +44,7 @@ from kwire.errors import (
 
 class FetchState(Enum):
     RESOLVING = "resolving"
+    VALIDATING = "validating"
     FETCHING = "fetching"
     FAILED = "failed"
     DONE = "done"
@@ -46,7 +52,8 @@ class FetchState(Enum):
 
 _MOVES: Mapping[FetchState, frozenset[FetchState]] = {
     FetchState.RESOLVING: frozenset({FetchState.FETCHING, FetchState.FAILED, FetchState.DONE}),
-    FetchState.FETCHING: frozenset({FetchState.RESOLVING, FetchState.FAILED, FetchState.DONE}),
+    FetchState.VALIDATING: frozenset({FetchState.FETCHING, FetchState.RESOLVING, FetchState.FAILED, FetchState.DONE}),
+    FetchState.FETCHING: frozenset({FetchState.VALIDATING, FetchState.RESOLVING, FetchState.FAILED, FetchState.DONE}),
     FetchState.FAILED: frozenset(),
     FetchState.DONE: frozenset({FetchState.FAILED}),
 }
@@ -57,8 +64,9 @@ class PartitionState:
 
     __slots__ = (
         "assignment_epoch", "attempts", "committed_request", "end", "fetch_bytes", "fetch_state", "full_since",
-        "is_in_flight", "is_paused", "is_stopped", "key", "last_error", "leader", "not_before", "offset",
-        "offset_request", "partition", "replica", "replica_until", "start", "topic", "unknown_since",
+        "is_paused", "is_range_validated", "is_stopped", "key", "last_error", "leader", "leader_awaited_since",
+        "leader_epoch_seen", "not_before", "offset", "offset_epoch", "offset_request", "partition", "replica",
+        "replica_until", "start", "topic", "unknown_since", "validated_epoch", "validation_request",
     )  # fmt: skip
 
     def __init__(
@@ -78,16 +86,22 @@ class PartitionState:
         self.end = end  # nothing is fetched from this offset on
         self.fetch_state = FetchState.RESOLVING
         self.offset = -1  # the next to fetch, ahead of the caller's position
+        self.offset_epoch = NO_EPOCH  # leader epoch of the record before it
+        self.validated_epoch = NO_EPOCH  # the leader with this epoch has what was read; NO_EPOCH: never asked
+        self.leader_epoch_seen = NO_EPOCH  # the least that metadata should know: the group has seen this epoch
         offset = known_offset(start)
         if offset is not None:
-            self.set_offset(offset)
+            epoch = start.leader_epoch if isinstance(start, Offset) else None
+            self.set_offset(offset, NO_EPOCH if epoch is None else epoch)
         self.fetch_bytes = fetch_bytes  # partition_max_bytes of the next fetch
         self.leader: LeaderAndEpoch | None = None  # None: metadata has changed since it was looked up
         self.is_paused = False
         self.is_stopped = False  # it is being revoked: nothing more is fetched in this assignment epoch
-        self.is_in_flight = False
         self.offset_request: OffsetRequest | None = None  # in progress while RESOLVING
         self.committed_request: CommittedRequest | None = None  # likewise, before any `offset_request`
+        self.validation_request: ValidationRequest | None = None  # while VALIDATING
+        self.is_range_validated = False  # out of range for no reason of truncation
+        self.leader_awaited_since: float | None = None  # metadata is older than `leader_epoch_seen` since then
         self.attempts = 0  # failures in a row
         self.not_before = 0.0  # back-off
         self.full_since: float | None = None  # not fetched since then: the buffer is full
@@ -96,9 +110,11 @@ class PartitionState:
         self.replica_until = 0.0  # ... until then
         self.last_error: KwireError | None = None  # of the last attempt, None after a success
 
-    def set_offset(self, offset: int) -> None:
-        """Set the next offset to fetch, and the state that follows from it."""
+    def set_offset(self, offset: int, epoch: int) -> None:
+        """Set the next offset to fetch and the leader epoch of the record before it, and the state that follows."""
         self.offset = offset
+        self.offset_epoch = epoch
+        self.leader_epoch_seen = max(self.leader_epoch_seen, epoch)
         state = FetchState.FETCHING if self.end is None or offset < self.end else FetchState.DONE
         if state is not self.fetch_state:
             self.move(state)
@@ -125,6 +141,22 @@ def out_of_range(state: PartitionState, log_range: tuple[int, int] | None) -> Of
         log_start=start,
         log_end=end,
         remedy='seek to "earliest", "latest" or an offset in between, or choose one of the two as on_out_of_range',
+        topic=state.topic,
+        partition=state.partition,
+        offset=state.offset,
+    )
+
+
+def truncated(state: PartitionState, end: EpochEnd) -> LogTruncationError:
+    """Return the error for a log that has lost records before the offset. `end` is where the common part ends."""
+    what = f"what leader epoch {state.offset_epoch} wrote"
+    if end.is_known:
+        what = f"offsets {end.end_offset} to {state.offset - 1}, which leader epoch {state.offset_epoch} wrote"
+    return LogTruncationError(
+        f"a leader election has cut records off the log: the leader does not have {what}",
+        code=ErrorCode.OFFSET_OUT_OF_RANGE,
+        divergent_offset=end.end_offset if end.is_known else None,
+        remedy="undo what depends on the lost records and seek, or choose on_out_of_range to go on by itself",
         topic=state.topic,
         partition=state.partition,
         offset=state.offset,

@@ -7,12 +7,17 @@ import pytest
 from kwire.consumer.offsets import StartOffset
 from kwire.consumer.partition import FetchState, PartitionState
 
-RESOLVING, FETCHING, FAILED, DONE = FetchState.RESOLVING, FetchState.FETCHING, FetchState.FAILED, FetchState.DONE
+RESOLVING, VALIDATING, FETCHING, FAILED, DONE = FetchState
 ALLOWED = {
     (RESOLVING, FETCHING),
     (RESOLVING, FAILED),
     (RESOLVING, DONE),
     (FETCHING, RESOLVING),
+    (FETCHING, VALIDATING),
+    (VALIDATING, FETCHING),
+    (VALIDATING, RESOLVING),
+    (VALIDATING, FAILED),
+    (VALIDATING, DONE),
     (FETCHING, FAILED),
     (FETCHING, DONE),
     (DONE, FAILED),
@@ -46,5 +51,5 @@ def test_nothing_is_fetched_from_the_end_on(end: int | None, offset: int, state:
     partition = PartitionState("t", 0, 1, offset, 100, end)
     assert (partition.fetch_state, partition.offset) == (state, offset)
     partition = PartitionState("t", 0, 1, "earliest", 100, end)
-    partition.set_offset(offset)
+    partition.set_offset(offset, -1)
     assert (partition.fetch_state, partition.offset) == (state, offset)
