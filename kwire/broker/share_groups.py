@@ -201,7 +201,7 @@ class ShareGroupCoordinator:
         # A topic that was deleted and created anew has other partitions.
         same = {name for name, (id, _) in topics.items() if name not in group.topics or group.topics[name][0] == id}
         current = {member: {p for p in assigned if p[0] in same} for member, assigned in group.target.items()}
-        subscriptions = {member.id: member.topics & topics.keys() for member in group.members.values()}
+        subscriptions = {member.id: member.topics.intersection(topics) for member in group.members.values()}
         counts = {name: count for name, (_, count) in topics.items()}
         group.target = share_assignor.assign(subscriptions, counts, current)
         group.topics = topics

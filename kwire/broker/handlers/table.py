@@ -7,15 +7,18 @@ from typing import Any
 
 from kwire.broker.handlers.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
 from kwire.broker.handlers.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
+from kwire.broker.handlers.alter_share_group_offsets import ALTER_SHARE_GROUP_OFFSETS
 from kwire.broker.handlers.create_partitions import CREATE_PARTITIONS
 from kwire.broker.handlers.create_topics import CREATE_TOPICS
 from kwire.broker.handlers.delete_groups import DELETE_GROUPS
 from kwire.broker.handlers.delete_records import DELETE_RECORDS
+from kwire.broker.handlers.delete_share_group_offsets import DELETE_SHARE_GROUP_OFFSETS
 from kwire.broker.handlers.delete_topics import DELETE_TOPICS
 from kwire.broker.handlers.describe_cluster import DESCRIBE_CLUSTER
 from kwire.broker.handlers.describe_configs import DESCRIBE_CONFIGS
 from kwire.broker.handlers.describe_groups import DESCRIBE_GROUPS
 from kwire.broker.handlers.describe_producers import DESCRIBE_PRODUCERS
+from kwire.broker.handlers.describe_share_group_offsets import DESCRIBE_SHARE_GROUP_OFFSETS
 from kwire.broker.handlers.describe_transactions import DESCRIBE_TRANSACTIONS
 from kwire.broker.handlers.end_txn import END_TXN
 from kwire.broker.handlers.fetch import FETCH
@@ -52,6 +55,7 @@ _ALL: tuple[Handler[Any], ...] = (
     DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN,
     TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, DESCRIBE_PRODUCERS,
     SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE, SHARE_FETCH, SHARE_ACKNOWLEDGE,
+    DESCRIBE_SHARE_GROUP_OFFSETS, ALTER_SHARE_GROUP_OFFSETS, DELETE_SHARE_GROUP_OFFSETS,
 )  # fmt: skip
 
 # Offered only to be rejected with an error that the client shows to its user.

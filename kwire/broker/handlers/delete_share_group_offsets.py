@@ -1,0 +1,50 @@
+"""Handle DeleteShareGroupOffsets (KIP-932): have an empty share group forget topics. It starts there anew."""
+
+from __future__ import annotations
+
+from kwire.broker.broker import Broker
+from kwire.broker.handlers.handler import Handler
+from kwire.broker.ids import NO_ID
+from kwire.broker.request_context import RequestContext
+from kwire.errors import BrokerError, ErrorCode, broker_error
+from kwire.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
+
+_Result = DeleteShareGroupOffsetsResponse.Topic
+
+
+def handle(
+    broker: Broker, request: DeleteShareGroupOffsetsRequest, context: RequestContext, now: float
+) -> DeleteShareGroupOffsetsResponse:
+    cluster = broker.cluster
+    try:
+        broker.check_coordinates(request.group_id)
+        group = cluster.share_groups.find(request.group_id)
+        if group.members:
+            raise broker_error(ErrorCode.NON_EMPTY_GROUP, f"group {group.id} has members")
+    except BrokerError as error:
+        return _error(error.code, error.broker_message)
+    responses = []
+    for requested in request.topics:
+        topic = cluster.topics.get(requested.topic_name)
+        code = ErrorCode.NONE if topic is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        id = topic.id if topic is not None else NO_ID
+        for key in cluster.share_states.of_group(group.id):
+            if key.topic_id == id:
+                cluster.share_states.delete(key)
+        responses.append(_Result(topic_name=requested.topic_name, topic_id=id, error_code=code))
+    cluster.share_partitions.drop_group(group.id)
+    return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.NONE, responses=responses)
+
+
+def _error(code: int, message: str | None = None) -> DeleteShareGroupOffsetsResponse:
+    return DeleteShareGroupOffsetsResponse(error_code=code, error_message=message, responses=[])
+
+
+def error_response(request: DeleteShareGroupOffsetsRequest, code: int, version: int) -> DeleteShareGroupOffsetsResponse:
+    return _error(code)
+
+
+DELETE_SHARE_GROUP_OFFSETS = Handler(DeleteShareGroupOffsetsRequest, handle, error_response)
