@@ -20,7 +20,14 @@ from kwire.option_names import FOREIGN, NOT_SUPPORTED, OWNERS
 from kwire.options import option_table, options_of
 from kwire.producer.options import ProducerKwargs, ProducerSettings
 
-CLIENTS: list[Any] = [kwire.Producer, kwire.aio.Producer, kwire.Consumer, kwire.Admin, kwire.Cluster]
+CLIENTS: list[Any] = [
+    kwire.Producer,
+    kwire.aio.Producer,
+    kwire.Consumer,
+    kwire.aio.Consumer,
+    kwire.Admin,
+    kwire.Cluster,
+]
 DECLARING = [ClientConfig, ProducerSettings, ConsumerOptions]
 
 
@@ -183,7 +190,7 @@ def test_a_client_without_any_bootstrap_is_a_type_error() -> None:
 def test_an_unknown_option_is_refused_with_all_options_of_the_client(client: Any) -> None:
     said = refusal(client, "localhost:9092", nonsense=1)
     keywords = get_type_hints(ProducerKwargs if "Producer" in repr(client) else ClientKwargs)
-    if client is kwire.Consumer:
+    if client in (kwire.Consumer, kwire.aio.Consumer):
         keywords = get_type_hints(ConsumerKwargs)
     listed = said.rpartition(" are ")[2]
     assert listed.split(", ") == sorted(keywords)
@@ -238,6 +245,8 @@ def test_the_tables_of_names_lead_to_existing_options() -> None:
         (kwire.aio.Producer, [option_table(ProducerSettings), option_table(ClientConfig)]),
         (kwire.Consumer, [option_table(ConsumerOptions),
                           option_table(ClientConfig, defaults={"allow_auto_create_topics": False})]),
+        (kwire.aio.Consumer, [option_table(ConsumerOptions),
+                              option_table(ClientConfig, defaults={"allow_auto_create_topics": False})]),
         (kwire.Admin, [option_table(ClientConfig)]),
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@
     loop          the event loop: poll, handle, metadata, waiting requests, retries, new requests
     thread        the thread of the loop, and the calls into it
     callbacks     the thread for user code, and the way into asyncio loops
+    waiting       methods that wait, written once for threads and for asyncio
     metrics       counts about brokers
     logs          log lines about brokers
 

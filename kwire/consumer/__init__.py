@@ -1,6 +1,8 @@
 """The consumer: fetches ahead on the loop thread, decodes and returns records on the caller's thread.
 
-    consumer       `Consumer`: assign, poll, iterate, seek                        (callers' threads)
+    client         `ConsumerClient`: assign, poll, iterate, seek, for both faces    (callers' threads)
+    consumer       `Consumer`: the face for threads; `kwire.aio.Consumer` is the other
+    gate           whether the user may be using records; the poll interval
     arguments      checks of the arguments of its methods                         (callers' threads)
     options        `ConsumerOptions`
     buffer         fetched data between the threads; decoding, aborted records

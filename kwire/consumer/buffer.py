@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from kwire.cluster.waiting import BLOCKING, Signal, Waiter
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import CorruptRecordsError, KwireError
 from kwire.records import decode_batches
@@ -120,8 +121,7 @@ class FetchBuffer:
         self._max_bytes = max_bytes
         self._wake_loop = wake_loop
         self._lock = threading.Lock()
-        # A waiting thread's lock; releasing it wakes the thread. A Condition does not survive a KeyboardInterrupt.
-        self._waiters: set[threading.Lock] = set()
+        self._waiters: set[Signal] = set()
         self._items: list[Item] = []
         self._wakeups = 0
         self._bytes: dict[int, int] = {}  # by assignment epoch
@@ -217,24 +217,23 @@ class FetchBuffer:
     def wakeups(self) -> int:
         return self._wakeups
 
-    def wait(self, wakeups_seen: int, timeout: float) -> None:
-        """Block until there are items, `wake_all` was called (after `wakeups_seen`), the end, or `timeout` seconds."""
-        waiter = threading.Lock()
-        waiter.acquire()
+    async def wait(self, wakeups_seen: int, timeout: float, waiter: Waiter = BLOCKING) -> None:
+        """Wait until there are items, `wake_all` was called (after `wakeups_seen`), the end, or `timeout` seconds."""
+        signal = waiter.signal()
         with self._lock:
             if self._items or self._wakeups != wakeups_seen or self.end is not None:
                 return
-            self._waiters.add(waiter)
+            self._waiters.add(signal)
         try:
-            waiter.acquire(timeout=timeout)
+            await signal.wait(timeout)
         finally:
             with self._lock:
-                self._waiters.discard(waiter)
+                self._waiters.discard(signal)
 
     def _wake_waiters(self) -> None:
-        """Wake every waiting thread. The caller holds the lock."""
+        """Wake every waiting thread and task. The caller holds the lock."""
         while self._waiters:
-            self._waiters.pop().release()
+            self._waiters.pop().set()
 
 
 # Batches are opened together up to this size, which is usually a whole fetched partition: so small batches cost little

@@ -1,67 +1,24 @@
-"""`kwire.Consumer`, safe to use from many threads.
-
-The `Fetcher` on the loop thread fetches ahead into the `FetchBuffer`. The consumer sorts the fetches into a
-`PartitionBuffer` per assigned partition and decodes them on the caller's thread. One lock guards those buffers; the
-loop thread never takes it. Commands go to the loop under that lock, so they arrive in order.
-"""
+"""`kwire.Consumer`: the consumer for threads. It is safe to use from many."""
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from random import Random
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
-from kwire.arguments import check_timeout
-from kwire.cluster import Backoff, ClientConfig, Cluster, ClusterEvent, open_loop_thread
-from kwire.consumer.arguments import (
-    ELSEWHERE,
-    TopicPartition,
-    check_count,
-    checked_ends,
-    checked_partition,
-    checked_partitions,
-    checked_starts,
-    checked_times,
-    no_offset,
-)
-from kwire.consumer.buffer import ClientError, CompletedFetch, FetchBuffer, PartitionBuffer
-from kwire.consumer.columns import PolledBatch, check_pyarrow
-from kwire.consumer.fetcher import Fetcher, Start
-from kwire.consumer.offsets import (
-    NO_OFFSET,
-    FoundOffset,
-    OffsetFetcher,
-    OffsetsQuery,
-    PartitionsQuery,
-    StartOffset,
-    is_start_offset,
-    known_offset,
-)
-from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerKwargs, ConsumerOptions
+from kwire.cluster import Cluster
+from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
+from kwire.consumer.client import ConsumerClient
+from kwire.consumer.options import ConsumerKwargs
 from kwire.consumer.record import ConsumerRecord
-from kwire.errors import ClosedError, ConfigurationError, KwireError, RequestTimeoutError
-from kwire.options import check_names, translate_bootstrap
-from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
+from kwire.options import translate_bootstrap
 from kwire.records.reader import RecordIterator
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from kwire.records.reader import RecordReader, RecordSlice
-
-# A poll ends after this many bytes, decompressed: so its records are still in the processor's cache when they are read,
-# and the next poll can reuse the memory.
-_POLL_BYTES = 4 * 1024 * 1024
-# The longest wait in seconds without a check: a missed wake-up would cause a delay, not a hang.
-_WAIT_MAX = 1.0
+    from kwire.records.reader import RecordReader
 
 
-class Consumer(RecordIterator):
+class Consumer(ConsumerClient, RecordIterator):
     """Reads records of assigned partitions.
 
     >>> with kwire.Consumer("localhost:9092") as consumer:            # doctest: +SKIP
@@ -113,312 +70,36 @@ class Consumer(RecordIterator):
     raised. No broker is contacted before the first use.
     """
 
+    _waiter = BLOCKING
+    _name = "kwire.Consumer"
+
     @translate_bootstrap("kwire.Consumer")
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ConsumerKwargs]) -> None:
-        check_names("kwire.Consumer", bootstrap, options, ConsumerOptions, ClientConfig)
-        shared: dict[str, Any] = {**CLIENT_DEFAULTS, **options}
-        own = {name: shared.pop(name) for name in list(shared) if name in ConsumerOptions.option_names()}
-        self._options = ConsumerOptions(**own)
-        self._runtime = open_loop_thread("kwire.Consumer", bootstrap, shared, "consumer")
-        self._config = config = self._runtime.config
-        self._fetch_buffer = FetchBuffer(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
-        self._fetcher = Fetcher(
-            self._options,
-            self._fetch_buffer,
-            self._new_offset_fetcher(),
-            backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
-            random=Random(),
-            request_timeout_ms=config.request_timeout_ms,
-            max_frame_bytes=config.max_frame_bytes,
-            replica_max_age_ms=config.metadata_max_age_ms,
-            wall_ms=self._runtime.clock.time_ms,
-        )
-        self._lock = threading.RLock()
-        self._buffers: dict[TopicPartition, PartitionBuffer] = {}
-        self._buffer_by_epoch: dict[int, PartitionBuffer] = {}
-        self._ready: deque[PartitionBuffer] = deque()  # buffers to read, in turn; each at most once
-        self._reading = None  # the iteration's reader, which it uses without the lock
-        self._finished: list[RecordReader] = []  # read to the end since the last poll ...
-        self._finished_before: list[RecordReader] = []  # ... and before it
-        self._assignment_epochs = itertools.count(1)
-        self._client_errors: deque[KwireError] = deque()
-        self._is_assigned = False
-        self._is_closed = False
+        self._set_up(bootstrap, options)
 
-    def __repr__(self) -> str:
-        config, state = self._config, ", closed" if self._is_closed else ""
-        reads = f"partitions assigned: {len(self._buffers)}"
-        return f"<kwire.Consumer {config.client_id!r} of {','.join(config.bootstrap)}, {reads}{state}>"
+    position = blocking(ConsumerClient._position)
+    poll = blocking(ConsumerClient._poll)
+    poll_batch = blocking(ConsumerClient._poll_batch)
+    poll_arrow = blocking(ConsumerClient._poll_arrow)
+    partitions = blocking(ConsumerClient._partitions)
+    beginning_offsets = blocking(ConsumerClient._beginning_offsets)
+    end_offsets = blocking(ConsumerClient._end_offsets)
+    offsets_at = blocking(ConsumerClient._offsets_at)
+    close = blocking(ConsumerClient._close)
 
-    # -- assignment
+    def _free_memory(self) -> None:
+        self._end()
 
-    def assign(
-        self, partitions: Iterable[tuple[str, int, StartOffset]], *, ends: Mapping[TopicPartition, int] | None = None
-    ) -> None:
-        """Read these partitions and no others, each from the given offset on.
-
-        An offset is a number, "earliest", "latest", `AtTimestamp(ms)`, `Ago(hours=1)` or an `Offset`. Drops the
-        old assignment and everything that was fetched for it. Raises ConfigurationError; `poll` raises the error of a
-        topic that does not exist.
-
-        `ends` maps partitions to offsets, such as those of `end_offsets`, from which on nothing is fetched. The last
-        fetch of a partition may bring records beyond its end; `poll` returns them.
-        """
-        wanted = checked_starts(partitions)
-        ends = checked_ends(ends or {})
-        with self._lock:
-            self._check_usable()
-            for buffer in self._buffers.values():
-                self._drop(buffer)
-            self._buffers = {key: self._new_buffer(key, start) for key, start in wanted.items()}
-            self._ready.clear()
-            self._reading = None
-            starts = [
-                Start(*key, self._buffers[key].assignment_epoch, start, end=ends.get(key))
-                for key, start in wanted.items()
-            ]
-            if not self._is_assigned:
-                self._is_assigned = True
-                self._runtime.add(self._fetcher, "fetch")
-            self._runtime.call_soon(self._fetcher.assign, starts)
-
-    def assignment(self) -> list[TopicPartition]:
-        """Return the assigned partitions, in the order of `assign`."""
-        with self._lock:
-            return list(self._buffers)
-
-    def seek(self, topic: str, partition: int, offset: StartOffset) -> None:
-        """Continue to read an assigned partition from `offset`, as in `assign`; also after an error of the partition.
-
-        Records that were fetched before are not returned. Takes effect within max_wait_ms.
-        """
-        if not is_start_offset(offset):
-            raise no_offset(offset)
-        with self._lock:
-            self._check_usable()
-            buffer = self._assigned(topic, partition)
-            self._fetch_buffer.pause(buffer.assignment_epoch, False)
-            del self._buffer_by_epoch[buffer.assignment_epoch]
-            assignment_epoch = next(self._assignment_epochs)
-            buffer.restart(assignment_epoch, known_offset(offset))
-            self._buffer_by_epoch[assignment_epoch] = buffer
-            self._fetch_buffer.pause(assignment_epoch, buffer.is_paused)
-            self._reading = None
-            self._runtime.call_soon(
-                self._fetcher.seek, Start(topic, partition, assignment_epoch, offset, buffer.is_paused)
-            )
-
-    def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Return no records of these partitions (None: of all assigned) until `resume`. Their positions stay."""
-        self._set_paused(partitions, True)
-
-    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Return records of these partitions (None: of all assigned) again."""
-        self._set_paused(partitions, False)
-        self._fetch_buffer.wake_all()
-
-    def paused(self) -> list[TopicPartition]:
-        """Return the assigned partitions that are paused."""
-        with self._lock:
-            return [key for key, buffer in self._buffers.items() if buffer.is_paused]
-
-    def position(self, topic: str, partition: int, timeout: float | None = None) -> int:
-        """Return the offset of the next record of a partition.
-
-        After `assign` or `seek` to "earliest", "latest" or a timestamp it must be found first. RequestTimeoutError
-        after `timeout` seconds, by default request_timeout_ms.
-        """
-        deadline = self._runtime.clock.now() + self._timeout(timeout)
-        while True:
-            wakeups = self._fetch_buffer.wakeups
-            with self._lock:
-                self._check_usable()
-                self._receive()
-                buffer = self._assigned(topic, partition)
-                if buffer.position is not None:
-                    return buffer.position
-                if buffer.error is not None:
-                    self._raise_error_of(buffer)
-                if self._client_errors:
-                    raise self._client_errors.popleft()
-            remaining = deadline - self._runtime.clock.now()
-            if remaining <= 0:
-                raise RequestTimeoutError("the position was not found in time", topic=topic, partition=partition)
-            self._fetch_buffer.wait(wakeups, min(remaining, _WAIT_MAX))
-
-    # -- reading
-
-    def poll(self, max_records: int = 500, timeout: float | None = 1.0) -> list[ConsumerRecord]:
-        """Return the next records, at most `max_records`, in order within each partition, and advance the positions.
-
-        Returns as soon as there are records, or an empty list after `timeout` seconds (None: no limit). Raises the
-        typed error of a partition once, or a connection error when no broker can be reached; see the class.
-        """
-        records: list[ConsumerRecord] = []
-
-        def gather(reader: RecordReader, count: int) -> int:
-            nonlocal records
-            taken: list[ConsumerRecord] = reader.take(count)
-            records = records + taken if records else taken
-            return len(taken)
-
-        self._poll(max_records, timeout, gather)
-        return records
-
-    def poll_batch(self, max_records: int = 100_000, timeout: float | None = 1.0) -> PolledBatch:
-        """Return the next records as `poll` does, without making an object for each.
-
-        The fast way to `to_arrow`, or to columns of offsets, timestamps, keys and values. Ends with the batch that
-        makes 4 MB full; empty after `timeout` seconds.
-        """
-        pieces: list[RecordSlice] = []
-
-        def gather(reader: RecordReader, count: int) -> int:
-            piece = reader.cut(count)
-            if len(piece):
-                pieces.append(piece)
-            return len(piece)
-
-        self._poll(max_records, timeout, gather)
-        return PolledBatch(pieces)
-
-    def poll_arrow(
-        self, max_records: int = 100_000, timeout: float | None = 1.0, *, include_headers: bool = False
-    ) -> pa.RecordBatch:
-        """Return `poll_batch` as a pyarrow.RecordBatch, without rows after `timeout` seconds.
-
-        See `PolledBatch.to_arrow`. Raises ConfigurationError, before anything is read, if pyarrow is not installed.
-        """
-        check_pyarrow()
-        return self.poll_batch(max_records, timeout).to_arrow(include_headers=include_headers)
+    def _next_cursor(self) -> RecordReader:
+        reader = run_blocking(self._next_reader())
+        if reader is None:
+            raise StopIteration
+        return reader
 
     if TYPE_CHECKING:
 
         def __iter__(self) -> Self: ...
         def __next__(self) -> ConsumerRecord: ...
-
-    else:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            advice = f": {ELSEWHERE[name]}" if name in ELSEWHERE else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
-
-    def _next_cursor(self) -> RecordReader:
-        """Return the next reader of the iteration; wait for it until another thread closes the consumer."""
-        try:
-            self._release_old_batches()
-            while True:
-                wakeups = self._fetch_buffer.wakeups
-                with self._lock:
-                    if self._is_closed:
-                        raise StopIteration
-                    self._check_readable()
-                    self._receive()
-                    buffer = self._next_buffer()
-                    if buffer is not None:
-                        self._ready.rotate(-1)  # the next batch is another partition's
-                        assert buffer.reader is not None
-                        return buffer.reader
-                self._fetch_buffer.wait(wakeups, _WAIT_MAX)
-        except (KwireError, StopIteration):
-            raise
-        except BaseException:
-            self._rewind(())
-            raise
-
-    def _poll(self, max_records: int, timeout: float | None, gather: Callable[[RecordReader, int], int]) -> None:
-        """Call `gather(reader, count)`, which takes up to `count` records and returns how many, until it is enough."""
-        check_count(max_records)
-        check_timeout(timeout)
-        clock = self._runtime.clock
-        deadline = None if timeout is None else clock.now() + timeout
-        taken_from: list[tuple[PartitionBuffer, int]] = []
-        try:
-            self._release_old_batches()
-            while True:
-                wakeups = self._fetch_buffer.wakeups
-                with self._lock:
-                    self._check_readable()
-                    self._receive()
-                    has_found = self._collect(max_records, gather, taken_from)
-                if has_found:
-                    return
-                wait = _WAIT_MAX if deadline is None else min(_WAIT_MAX, deadline - clock.now())
-                if wait <= 0:
-                    return
-                self._fetch_buffer.wait(wakeups, wait)
-        except KwireError:
-            raise
-        except BaseException:
-            self._rewind(taken_from)
-            raise
-
-    def _rewind(self, taken_from: Iterable[tuple[PartitionBuffer, int]]) -> None:
-        """Seek back after an interrupt between two steps, so that records which the caller never got are read again.
-
-        `taken_from` has the buffers with their positions before records were taken. Everything else is fetched again,
-        because it may not have reached its buffer.
-        """
-        with suppress(KwireError), self._lock:
-            before = dict(reversed([*taken_from]))  # the first of each
-            for key, buffer in list(self._buffers.items()):
-                position = before.get(buffer, buffer.position)
-                if position is not None:
-                    self.seek(*key, position)
-
-    # -- metadata and offsets
-
-    def partitions(self, topic: str, timeout: float | None = None) -> list[int]:
-        """Return the partitions of a topic. Raises TopicError if it does not exist."""
-        self._check_usable()
-        checked_partition(topic, 0)
-        seconds = self._timeout(timeout)
-        query = PartitionsQuery(topic, timeout=seconds, unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms)
-        return list(range(self._runtime.run_until_done(query, query.future, seconds)))
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """Return the first offset of each log."""
-        found = self._offsets(dict.fromkeys(checked_partitions(partitions), EARLIEST), timeout)
-        return {key: one.offset for key, one in found.items()}
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each log; with read_committed after the last stable record."""
-        found = self._offsets(dict.fromkeys(checked_partitions(partitions), LATEST), timeout)
-        return {key: one.offset for key, one in found.items()}
-
-    def offsets_at(
-        self, times: Iterable[tuple[str, int, int]], timeout: float | None = None
-    ) -> dict[TopicPartition, int | None]:
-        """Return the first offset written at or after each (topic, partition, milliseconds since 1970), or None."""
-        found = self._offsets(checked_times(times), timeout)
-        return {key: None if one.offset == NO_OFFSET else one.offset for key, one in found.items()}
-
-    # -- events and the end
-
-    def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
-        """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
-
-        Events are brokers that appear, fail and disappear, partitions that lose their leader, and changed metadata.
-        Exceptions of `callback` are logged. Returns a function that ends the calls; a call that is running then may end
-        after it.
-        """
-        return self._runtime.on_cluster_event(callback)
-
-    def close(self, timeout: float | None = 10.0) -> None:
-        """End the thread and the connections, waiting at most `timeout` seconds. A second call does nothing.
-
-        Threads that wait in `poll` raise ClosedError, and iterations end.
-        """
-        check_timeout(timeout)
-        self._is_closed = True
-        self._reading = None
-        self._runtime.close(timeout)
-        self._fetch_buffer.close(ClosedError("the consumer is closed"))
-        self._end()
 
     def __enter__(self) -> Self:
         return self
@@ -427,159 +108,3 @@ class Consumer(RecordIterator):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    # -- buffers; the caller holds the lock
-
-    def _new_buffer(self, key: TopicPartition, start: StartOffset) -> PartitionBuffer:
-        buffer = PartitionBuffer(
-            *key,
-            next(self._assignment_epochs),
-            known_offset(start),
-            check_crc=self._options.check_crc,
-            release=self._fetch_buffer.release,
-            retire=self._retire_reader,
-        )
-        self._buffer_by_epoch[buffer.assignment_epoch] = buffer
-        return buffer
-
-    def _drop(self, buffer: PartitionBuffer) -> None:
-        buffer.clear()
-        self._fetch_buffer.pause(buffer.assignment_epoch, False)
-        del self._buffer_by_epoch[buffer.assignment_epoch]
-
-    def _assigned(self, topic: str, partition: int) -> PartitionBuffer:
-        buffer = self._buffers.get((topic, partition))
-        if buffer is None:
-            raise ConfigurationError(f"{topic}-{partition} is not assigned", remedy="name it in assign() first")
-        return buffer
-
-    def _set_paused(self, partitions: Iterable[TopicPartition] | None, is_paused: bool) -> None:
-        with self._lock:
-            self._check_usable()
-            keys = list(self._buffers) if partitions is None else checked_partitions(partitions)
-            for buffer in [self._assigned(*key) for key in keys]:
-                buffer.is_paused = is_paused
-                self._reading = None
-                self._fetch_buffer.pause(buffer.assignment_epoch, is_paused)
-                if not is_paused:
-                    self._mark_ready(buffer)
-            self._runtime.call_soon(self._fetcher.set_paused, keys, is_paused)
-
-    def _mark_ready(self, buffer: PartitionBuffer) -> None:
-        if not buffer.is_ready:
-            buffer.is_ready = True
-            self._ready.append(buffer)
-
-    def _receive(self) -> None:
-        """Sort what the loop has posted into the buffers of its epochs."""
-        for item in self._fetch_buffer.take():
-            if isinstance(item, ClientError):
-                self._client_errors.append(item.error)
-                continue
-            buffer = self._buffer_by_epoch.get(item.assignment_epoch)
-            if buffer is not None:
-                buffer.put(item)
-                self._mark_ready(buffer)
-            elif isinstance(item, CompletedFetch):
-                self._fetch_buffer.release(item)  # its epoch is over
-
-    def _next_buffer(self) -> PartitionBuffer | None:
-        """Return the first buffer that has records; it stays at the head of the queue. Raises an error before them."""
-        if self._client_errors:
-            raise self._client_errors.popleft()
-        while self._ready:
-            buffer = self._ready[0]
-            if not buffer.is_paused and buffer.has_next():
-                return buffer
-            self._ready.popleft()
-            buffer.is_ready = False
-            if buffer.error is not None and not buffer.is_paused and not buffer.is_error_raised:
-                self._raise_error_of(buffer)
-        return None
-
-    def _collect(
-        self,
-        max_records: int,
-        gather: Callable[[RecordReader, int], int],
-        taken_from: list[tuple[PartitionBuffer, int]],
-    ) -> bool:
-        """Call `gather` for buffers in turn; return False if none has records."""
-        left, left_bytes = max_records, _POLL_BYTES
-        while left == max_records:  # an iteration of another thread, without the lock, may have taken the last records
-            buffer = self._next_buffer()
-            if buffer is None:
-                return False
-            assert buffer.reader is not None
-            left_bytes -= buffer.reader.size_bytes
-            taken_from.append((buffer, buffer.reader.position))
-            left -= gather(buffer.reader, left)
-        while left > 0 and left_bytes > 0 and self._ready:
-            # An error after these records waits for the next poll.
-            buffer = self._ready[0]
-            if buffer.is_paused or not buffer.has_next():
-                if buffer.error is not None and not buffer.is_paused and not buffer.is_error_raised:
-                    return True
-                self._ready.popleft()
-                buffer.is_ready = False
-            else:
-                assert buffer.reader is not None
-                left_bytes -= buffer.reader.size_bytes
-                taken_from.append((buffer, buffer.reader.position))
-                left -= gather(buffer.reader, left)
-        self._ready.rotate(-1)  # the next poll begins with another partition
-        return True
-
-    def _retire_reader(self, reader: RecordReader) -> None:
-        self._finished.append(reader)
-
-    def _release_old_batches(self) -> None:
-        """Detach old records from their batches: those that the caller has kept for more than two polls.
-
-        Once per poll, however often the poll wakes up while it waits.
-        """
-        with self._lock:
-            old, self._finished_before, self._finished = self._finished_before, self._finished, []
-            for reader in old:
-                reader.detach()
-
-    def _raise_error_of(self, buffer: PartitionBuffer) -> NoReturn:
-        assert buffer.error is not None
-        buffer.is_error_raised = True
-        # The loop may still fetch the partition, if the error was found here, in its records.
-        self._runtime.call_soon(self._fetcher.mark_failed, buffer.topic, buffer.partition, buffer.assignment_epoch)
-        raise buffer.error
-
-    # -- checks
-
-    def _check_usable(self) -> None:
-        if self._is_closed:
-            raise ClosedError("the consumer is closed")
-        if self._fetch_buffer.end is not None:
-            raise self._fetch_buffer.end
-        self._runtime.check_usable()
-
-    def _check_readable(self) -> None:
-        self._check_usable()
-        if not self._is_assigned:
-            raise ConfigurationError("nothing is assigned", remedy="call assign() before reading")
-
-    def _timeout(self, timeout: float | None) -> float:
-        check_timeout(timeout, none="wait for request_timeout_ms")
-        return self._config.request_timeout_ms / 1000 if timeout is None else timeout
-
-    def _new_offset_fetcher(self) -> OffsetFetcher:
-        return OffsetFetcher(
-            is_committed_only=self._options.is_committed_only,
-            unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms,
-            backoff=Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_ms_max),
-            random=Random(),
-        )
-
-    def _offsets(
-        self, timestamps: Mapping[TopicPartition, int], timeout: float | None
-    ) -> Mapping[TopicPartition, FoundOffset]:
-        self._check_usable()
-        seconds = self._timeout(timeout)
-        offset_fetcher = self._new_offset_fetcher()
-        query = OffsetsQuery(offset_fetcher, timestamps, seconds)
-        return self._runtime.run_until_done(offset_fetcher, query.future, seconds)

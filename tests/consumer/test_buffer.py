@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kwire.cluster.waiting import run_blocking
 from kwire.consumer import buffer as buffer_module
 from kwire.consumer.buffer import (
     AbortedTransaction,
@@ -110,7 +111,7 @@ def test_a_wait_ends_with_a_post_a_wake_up_and_the_end(how: str) -> None:
 
     def wait() -> None:
         has_begun.set()
-        post.fetch_buffer.wait(seen, 60.0)
+        run_blocking(post.fetch_buffer.wait(seen, 60.0))
         has_ended.set()
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -157,16 +158,17 @@ def is_interrupted(action: Callable[[], object], moment: int) -> bool:
     return False
 
 
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")  # an interrupt before its first step
 def test_an_interrupt_of_a_wait_leaves_the_buffer_usable() -> None:
     for moment in itertools.count():
         post = Post()
-        if not is_interrupted(lambda post=post: post.fetch_buffer.wait(0, 0.0), moment):  # type: ignore[misc]
+        if not is_interrupted(lambda post=post: run_blocking(post.fetch_buffer.wait(0, 0.0)), moment):  # type: ignore[misc]
             break
         completed = post.fetch(1, 10)
         post.fetch_buffer.wake_all()
-        post.fetch_buffer.wait(0, 60.0)
+        run_blocking(post.fetch_buffer.wait(0, 60.0))
         assert post.fetch_buffer.take() == [completed]
-        post.fetch_buffer.wait(post.fetch_buffer.wakeups, 0.0)
+        run_blocking(post.fetch_buffer.wait(post.fetch_buffer.wakeups, 0.0))
     assert moment > 4
 
 

@@ -17,6 +17,7 @@ import pytest
 from kwire import AtTimestamp, Consumer, Sasl
 from kwire.broker import Cluster, Cut, Delay, Disconnect, Refuse
 from kwire.broker.cluster_state import ClusterState
+from kwire.cluster.waiting import run_blocking
 from kwire.consumer import ConsumerRecord
 from kwire.consumer.options import ConsumerKwargs, OnOutOfRange
 from kwire.errors import (
@@ -120,7 +121,7 @@ def test_a_batch_is_released_after_two_polls_however_often_they_wake_up(
     consumer.assign([("t", 0, "earliest")])
     wakes = 0
 
-    def wake_at_once(wakeups_seen: int, timeout: float) -> None:
+    async def wake_at_once(wakeups_seen: int, timeout: float, waiter: object) -> None:
         nonlocal wakes
         wakes += 1
 
@@ -193,7 +194,7 @@ def test_an_iteration_reads_batches_of_all_partitions_in_turn(cluster: Cluster) 
             assert consumer.position("t", index) == 0
         first = next(consumer)
         while len(consumer._ready) < 3:  # until something of each partition is here
-            consumer._fetch_buffer.wait(consumer._fetch_buffer.wakeups, 10.0)
+            run_blocking(consumer._fetch_buffer.wait(consumer._fetch_buffer.wakeups, 10.0))
             consumer._receive()
         runs = [record.partition for record in [first, *(next(consumer) for _ in range(17))]][::3]
         assert sorted(runs[1:4]) == [0, 1, 2]

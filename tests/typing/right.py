@@ -51,6 +51,15 @@ def value_of(record: kwire.ConsumerRecord) -> bytes | None:
     return record.value
 
 
+async def read_from_a_task(bootstrap: str) -> None:
+    async with kwire.aio.Consumer(bootstrap, max_wait_ms=100) as consumer:
+        consumer.assign([("orders", 0, "earliest")])
+        assert_type(await consumer.poll(timeout=1.0), list[kwire.ConsumerRecord])
+        assert_type(await consumer.position("orders", 0), int)
+        async for record in consumer:
+            assert_type(record, kwire.ConsumerRecord)
+
+
 async def send_from_a_task(bootstrap: str) -> int:
     async with kwire.aio.Producer(bootstrap, linger_ms=0) as producer:
         response = await producer.send("orders", b"value")

@@ -39,3 +39,10 @@ def calls(producer: kwire.Producer, consumer: kwire.Consumer) -> None:
 def records(record: kwire.ConsumerRecord) -> str:
     print(record.valeu)  # wrong
     return record.value  # wrong
+
+
+async def awaited(consumer: kwire.aio.Consumer) -> None:
+    await consumer.poll(timeout="1")  # wrong
+    for record in consumer:  # wrong
+        records(record)
+    consumer.poll().append(1)  # wrong

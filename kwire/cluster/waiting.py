@@ -1,0 +1,209 @@
+"""How a caller waits for a client's loop thread: a thread blocks, a task of asyncio awaits.
+
+A method that may wait is written once, as a coroutine that waits by a `Waiter` only. The face for threads has it as
+`poll = blocking(ConsumerClient._poll)`: the `BlockingWaiter` blocks inside the coroutine, which therefore never suspends,
+and one step runs it to its end. The face for asyncio has the coroutine itself: `poll = ConsumerClient._poll`. Both keep
+the signature and the docstring, for people and for type checkers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
+
+from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
+from kwire.errors import RequestTimeoutError
+
+if TYPE_CHECKING:
+    from kwire.cluster.thread import LoopThread
+
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Signal(ABC):
+    """An event that is set once, from any thread, and that one thread or task waits for."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def set(self, error: BaseException | None = None) -> None:
+        """Set the event, or make `wait` raise `error`."""
+
+    @abstractmethod
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until set, for at most `timeout` seconds; False when it took longer. Raises the error of `set`."""
+
+
+class Waiter(ABC):
+    """A way to wait. One waiter serves any number of threads or tasks."""
+
+    shares_thread: ClassVar[bool]  # with others, which run only while this one waits
+
+    @abstractmethod
+    def signal(self) -> Signal:
+        """Return a new signal for the calling thread or task."""
+
+    @abstractmethod
+    async def yield_now(self) -> None:
+        """Let others run that share the thread."""
+
+    @abstractmethod
+    async def call(self, function: Callable[..., object], *args: object) -> None:
+        """Call a function of the user's in the calling thread or task."""
+
+    @abstractmethod
+    async def close(self, runtime: LoopThread, timeout: float | None) -> None:
+        """Close the client's loop thread and wait for its end, for at most `timeout` seconds."""
+
+    async def result_of(self, future: Future[T], timeout: float | None = None) -> T:
+        """Return the result of a `future` of a loop thread; RequestTimeoutError after `timeout` seconds."""
+        if not future.done():
+            signal = self.signal()
+            future.add_done_callback(lambda _: signal.set())
+            if not await signal.wait(timeout) and not future.done():
+                raise RequestTimeoutError(
+                    f"the client's own thread did not respond within {timeout} s",
+                    remedy="it is blocked: look for code that keeps the interpreter busy, and read the log",
+                )
+        return future.result()
+
+
+# -- threads
+
+
+class BlockingSignal(Signal):
+    """A signal for a thread. A Condition or an Event would not survive a KeyboardInterrupt; a lock does."""
+
+    __slots__ = ("_error", "_is_set", "_lock")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self, error: BaseException | None = None) -> None:
+        if not self._is_set:
+            self._is_set, self._error = True, error
+            self._lock.release()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        if not self._is_set:
+            self._lock.acquire(timeout=-1 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX))
+        if self._error is not None:
+            raise self._error
+        return self._is_set
+
+
+class BlockingWaiter(Waiter):
+    """Blocks the calling thread. Its coroutines never suspend: `run_blocking` runs them."""
+
+    shares_thread = False
+
+    def signal(self) -> Signal:
+        return BlockingSignal()
+
+    async def yield_now(self) -> None:
+        """Do nothing: threads share no thread."""
+
+    async def call(self, function: Callable[..., object], *args: object) -> None:
+        result = function(*args)
+        if inspect.iscoroutine(result):
+            result.close()
+            raise TypeError(f"{function!r} is a coroutine function: give a plain one, or use the client of kwire.aio")
+
+    async def close(self, runtime: LoopThread, timeout: float | None) -> None:
+        runtime.close(timeout)
+
+
+BLOCKING = BlockingWaiter()
+
+
+def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits by a `BlockingWaiter` only, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a coroutine of the blocking face waited for an event loop: a defect of kwire")
+
+
+def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
+    """Return a method that runs the coroutine method to its end, with its signature and docstring."""
+
+    @wraps(method)
+    def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run_blocking(method(self, *args, **kwargs))
+
+    run.__name__ = method.__name__.removeprefix("_")
+    return run
+
+
+# -- asyncio
+
+
+class AsyncioSignal(Signal):
+    """A signal for a task. Create it in the loop of that task."""
+
+    __slots__ = ("_error", "_future", "_is_set", "_mailbox")
+
+    def __init__(self, bridge: AsyncioBridge | None = None) -> None:
+        self._mailbox = bridge or asyncio_bridge(asyncio.get_running_loop())
+        self._is_set = False
+        self._error: BaseException | None = None
+        self._future: asyncio.Future[None] | None = None  # only if the task has to wait
+
+    def set(self, error: BaseException | None = None) -> None:
+        self._mailbox.post(self._resolve, error)
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        if not self._is_set:
+            self._future = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._future,), timeout=timeout)
+        if self._error is not None:
+            raise self._error
+        return self._is_set
+
+    def _resolve(self, error: BaseException | None) -> None:
+        self._is_set, self._error = True, error
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+
+class AsyncioWaiter(Waiter):
+    """Suspends the calling task. It belongs to no event loop: each signal belongs to the one that runs."""
+
+    shares_thread = True
+
+    def signal(self) -> Signal:
+        return AsyncioSignal()
+
+    async def yield_now(self) -> None:
+        await asyncio.sleep(0)
+
+    async def call(self, function: Callable[..., object], *args: object) -> None:
+        result = function(*args)
+        if inspect.isawaitable(result):
+            await result
+
+    async def close(self, runtime: LoopThread, timeout: float | None) -> None:
+        try:
+            runtime.close(timeout=0)  # begin to
+        finally:
+            ended = self.signal()
+            runtime.when_ended(ended.set)
+            if await ended.wait(timeout):
+                runtime.close()  # its thread is at its last step
+
+
+AWAITING = AsyncioWaiter()
