@@ -1,9 +1,9 @@
 """How a caller waits for a client's loop thread: a thread blocks, a task of asyncio awaits.
 
 A method that may wait is written once, as a coroutine that waits by a `Waiter` only. The face for threads has it as
-`poll = blocking(ConsumerClient._poll)`: the `BlockingWaiter` blocks inside the coroutine, which therefore never suspends,
-and one step runs it to its end. The face for asyncio has the coroutine itself: `poll = ConsumerClient._poll`. Both keep
-the signature and the docstring, for people and for type checkers.
+`poll = blocking(ConsumerClient._poll)`: the `BlockingWaiter` blocks inside the coroutine, which therefore never
+suspends, and one step runs it to its end. The face for asyncio has the coroutine itself: `poll = ConsumerClient._poll`.
+Both keep the signature and the docstring, for people and for type checkers.
 """
 
 from __future__ import annotations
