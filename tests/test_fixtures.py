@@ -19,7 +19,7 @@ from recording.main import VERSIONS
 from recording.scene import spoken
 from recording.script import APIS
 
-from kwire.broker.handlers.table import HANDLERS, UNSUPPORTED
+from kwire.broker.handlers.table import HANDLERS
 from kwire.errors import DecodeError
 from kwire.protocol import ApiKey, Request, api
 from kwire.protocol.headers import (
@@ -73,9 +73,7 @@ def apis_sent() -> set[str]:
 
 
 def apis_answered() -> set[str]:
-    return {
-        handler.request.__name__.removesuffix("Request") for handler in HANDLERS.values() if handler not in UNSUPPORTED
-    }
+    return {handler.request.__name__.removesuffix("Request") for handler in HANDLERS.values()}
 
 
 def offered_by(broker: str) -> Mapping[int, range]:

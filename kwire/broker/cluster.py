@@ -24,6 +24,7 @@ from kwire.broker.server import Server
 from kwire.errors import ClosedError, ConfigurationError
 from kwire.net import Clock, KafkaSelector, SystemClock, Tls, show_address
 from kwire.protocol import ApiKey, api
+from kwire.protocol.releases import release_versions
 from kwire.records import Batch, Record, decode_batches
 from kwire.session import SaslServer
 
@@ -89,7 +90,7 @@ class Cluster:
         ports         ports of brokers 1, 2, ...; by default any free ones
         sasl          users and passwords, for PLAIN and SCRAM
         topics        topics to create at once: {name: partitions}
-        api_versions  narrower versions than the brokers support, to simulate an older Kafka
+        api_versions  narrower versions than the brokers support; `version` narrows them to those of a Kafka release
         options       the fields of `Options`
 
         Raises ConfigurationError, or ConnectError for a port in use.
@@ -105,7 +106,7 @@ class Cluster:
         self._selector = KafkaSelector(
             clock=self._clock, max_frame_bytes=parsed.max_frame_bytes, idle_timeout_ms=parsed.idle_timeout_ms
         )
-        apis = served_versions(api_versions or {})
+        apis = served_versions(api_versions or {}, release=parsed.version)
         self._server = Server(self._state, self._selector, self._clock, apis=apis, tls=tls, sasl=_sasl(sasl))
         self._listen_host = listen_host or host
         self._calls: deque[Callable[[], None]] = deque()
@@ -311,13 +312,23 @@ def _check_arguments(
             raise ConfigurationError(f"topics has {name!r}: {partitions!r}", remedy='write it as {"orders": 3}')
 
 
-def served_versions(narrowed: Mapping[ApiKey, range]) -> dict[int, range]:
-    """Return the versions to offer: all supported ones within `narrowed`. An empty range removes an API."""
+def served_versions(narrowed: Mapping[ApiKey, range], *, release: str | None = None) -> dict[int, range]:
+    """Return the versions to offer: all supported ones within `narrowed`. An empty range removes an API.
+
+    With a release, only the versions that its brokers have.
+    """
     served: dict[int, range] = {}
+    history = None if release is None else release_versions(release, has_zookeeper=False)
     for key, wanted in [*((key, HANDLERS[key].request.VERSIONS) for key in HANDLERS), *narrowed.items()]:
         has = api(int(key)).versions
-        served[int(key)] = range(max(has.start, wanted.start), min(has.stop, wanted.stop))
+        if history is not None:
+            wanted = _common(wanted, history.get(int(key), range(0)))
+        served[int(key)] = _common(has, wanted)
     return served
+
+
+def _common(one: range, other: range) -> range:
+    return range(max(one.start, other.start), min(one.stop, other.stop))
 
 
 def _sasl(given: SaslServer | Mapping[str, str] | None) -> SaslServer | None:

@@ -14,9 +14,11 @@ from random import Random
 from uuid import UUID
 from zlib import crc32
 
+from kwire.broker.consumer_groups import ConsumerGroupCoordinator
 from kwire.broker.diagnostics import Oddities, logger
 from kwire.broker.faults import Faults
 from kwire.broker.group_configs import GroupConfigs
+from kwire.broker.group_registry import GroupRegistry
 from kwire.broker.groups import GroupCoordinator
 from kwire.broker.ids import ProducerIdManager, make_uuid
 from kwire.broker.log import Storage
@@ -79,18 +81,23 @@ class ClusterState:
         self.random = Random(options.seed)
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
-        self.groups = GroupCoordinator(options, self.timers, self.random)
-        self.offsets = OffsetManager(options, self.groups)
+        self.topics_revision = 0  # grows with every change of topics
+        self.group_registry = GroupRegistry(options.max_groups)
+        self.group_configs = GroupConfigs(options)
+        self.groups = GroupCoordinator(options, self.timers, self.random, self.group_registry)
+        self.consumer_groups = ConsumerGroupCoordinator(
+            options, self.timers, self.random, self.group_registry, self, self.group_configs
+        )
+        self.offsets = OffsetManager(options, self.group_registry)
         markers = MarkerWriter(self.maybe_partition, self.offsets, self.wall_ms)
         self.transactions = TransactionCoordinator(
             options, self.timers, ProducerIdManager(), write_markers=markers.write, wall_ms=self.wall_ms
         )
-        self.group_configs = GroupConfigs(options)
         self.share_states = ShareCoordinator()
         self.share_partitions = SharePartitionManager(self, self.group_configs, self.share_states)
         self.share_groups = ShareGroupCoordinator(
             options, self.timers, self.group_configs, topics=self._topic_sizes,
-            is_other_group=lambda group: self.groups.get(group) is not None,
+            registry=self.group_registry,
             on_subscribed=self._initialize_share_states, on_member_left=self._close_share_sessions,
             on_empty=self.share_partitions.drop_group,
         )  # fmt: skip
@@ -138,9 +145,7 @@ class ClusterState:
         self.share_partitions.node_stopped(id)
         for partition in self.partitions():
             partition.broker_stopped(id, self._is_up, now)
-        moved = self._moved_keys(groups)
-        self.groups.coordinators_moved(moved, now)
-        self.share_groups.coordinators_moved(moved, now)
+        self._groups_moved(self._moved_keys(groups), now)
         self.transactions.coordinators_moved(self._moved_keys(transactions))
 
     def start_node(self, id: int, now: float) -> None:
@@ -151,17 +156,20 @@ class ClusterState:
         self.nodes[id].is_up = True
         for partition in self.partitions():
             partition.broker_started(id, self._is_up, now)
-        moved = self._moved_keys(groups)
-        self.groups.coordinators_moved(moved, now)
-        self.share_groups.coordinators_moved(moved, now)
+        self._groups_moved(self._moved_keys(groups), now)
         self.transactions.coordinators_moved(self._moved_keys(transactions))
+
+    def _groups_moved(self, group_ids: list[str], now: float) -> None:
+        self.groups.coordinators_moved(group_ids, now)
+        self.consumer_groups.coordinators_moved(group_ids, now)
+        self.share_groups.coordinators_moved(group_ids, now)
 
     def _is_up(self, id: int) -> bool:
         return id in self.nodes and self.nodes[id].is_up
 
     def _coordinators(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return the coordinators of all groups, and of all transactional ids."""
-        groups = {group.id: self.coordinator_of(group.id) for group in (*self.groups, *self.share_groups)}
+        groups = {group.id: self.coordinator_of(group.id) for group in self.group_registry}
         return groups, {transaction.id: self.coordinator_of(transaction.id) for transaction in self.transactions}
 
     def _moved_keys(self, before: Mapping[str, int]) -> list[str]:
@@ -218,6 +226,7 @@ class ClusterState:
         if not validate_only:
             self._created += 1
             self.topics[name] = self.topics_by_id[topic.id] = topic
+            self.topics_revision += 1
         return topic
 
     def add_partitions(
@@ -244,6 +253,7 @@ class ClusterState:
             replicas = self._assign_replicas(added, topic.replication_factor, first=len(topic.partitions))
         if not validate_only:
             self._add_partitions(topic, replicas)
+            self.topics_revision += 1
 
     def alter_topic(self, topic: Topic, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace the topic's configs. Raises INVALID_CONFIG."""
@@ -256,6 +266,7 @@ class ClusterState:
     def delete_topic(self, topic: Topic, now: float) -> None:
         del self.topics[topic.name]
         del self.topics_by_id[topic.id]
+        self.topics_revision += 1
         self.offsets.delete_topic(topic.name)
         self.share_partitions.drop_topic(topic.id)
         for partition in topic.partitions:

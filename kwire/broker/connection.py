@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kwire.broker.broker import Broker
 from kwire.broker.diagnostics import ClientInfo, Oddity, log_broken, log_closing, maybe_header
 from kwire.broker.faults import SESSION_APIS, Delay, Disconnect, Mute
-from kwire.broker.options import SHARE_VERSIONS, TRANSACTION_VERSIONS
+from kwire.broker.options import GROUP_VERSIONS, SHARE_VERSIONS, TRANSACTION_VERSIONS
 from kwire.broker.request_context import CloseConnection, Completion, NoReply, Reply, RequestContext, TruncatedReply
 from kwire.errors import DisconnectedError
 from kwire.protocol import ApiKey
@@ -49,6 +49,8 @@ class Connection:
             "share.version": (options.share_version, SHARE_VERSIONS[-1]),
             "transaction.version": (options.transaction_version, TRANSACTION_VERSIONS[-1]),
         }
+        if options.is_at_least("4.0"):
+            features["group.version"] = (options.group_version, GROUP_VERSIONS[-1])
         self._session = Session.broker(apis=apis, sasl=sasl, peer=client_host, features=features)
         self._client_host = client_host
         self.client = ClientInfo(next(broker.cluster.connection_numbers), broker.id, client_host, self._session)

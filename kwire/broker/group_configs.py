@@ -18,6 +18,8 @@ READ_COMMITTED = "read_committed"
 _DURATION = re.compile(
     r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
 )  # ISO 8601, as java.time.Duration reads it
+_ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
+_MAX_ASSIGNMENT_INTERVAL_MS = 15_000
 _DLQ_TOPIC, _DLQ_COPY = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"
 
 
@@ -26,6 +28,9 @@ class GroupSettings:
     """The configs of a group that change what the brokers do. Times in milliseconds."""
 
     configs: Mapping[str, str]  # those that were set
+    consumer_session_timeout_ms: int
+    consumer_heartbeat_interval_ms: int
+    consumer_assignment_interval_ms: int
     share_session_timeout_ms: int
     share_heartbeat_interval_ms: int
     share_record_lock_ms: int
@@ -50,9 +55,27 @@ class GroupSettings:
                 raise broker_error(ErrorCode.INVALID_CONFIG, f"Null value not supported for group config: {name}")
             chosen[name] = value
         values = {**defaults, **chosen}
+        session_ms = _number(
+            values, "consumer.session.timeout.ms",
+            min(options.consumer_group_min_session_timeout_ms, options.consumer_group_session_timeout_ms),
+            max(options.consumer_group_max_session_timeout_ms, options.consumer_group_session_timeout_ms),
+        )  # fmt: skip
+        heartbeat_ms = _number(
+            values, "consumer.heartbeat.interval.ms",
+            min(options.consumer_group_min_heartbeat_interval_ms, options.consumer_group_heartbeat_interval_ms),
+            max(options.consumer_group_max_heartbeat_interval_ms, options.consumer_group_heartbeat_interval_ms),
+        )  # fmt: skip
+        if session_ms <= heartbeat_ms:
+            why = "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+            raise broker_error(ErrorCode.INVALID_CONFIG, why)
         reset, age_ms = _offset_reset(values["share.auto.offset.reset"])
         return cls(
             configs=chosen,
+            consumer_session_timeout_ms=session_ms,
+            consumer_heartbeat_interval_ms=heartbeat_ms,
+            consumer_assignment_interval_ms=_number(
+                {_ASSIGNMENT_INTERVAL: "0", **values}, _ASSIGNMENT_INTERVAL, 0, _MAX_ASSIGNMENT_INTERVAL_MS
+            ),
             share_session_timeout_ms=_number(values, "share.session.timeout.ms", 1, 60_000),
             share_heartbeat_interval_ms=_number(values, "share.heartbeat.interval.ms", 1, 15_000),
             share_record_lock_ms=_number(
@@ -78,8 +101,8 @@ class GroupSettings:
 def default_configs(options: Options) -> dict[str, str]:
     """Return the configs that groups of this Kafka version have, with the broker's values."""
     configs = {
-        "consumer.heartbeat.interval.ms": "5000",
-        "consumer.session.timeout.ms": "45000",
+        "consumer.heartbeat.interval.ms": str(options.consumer_group_heartbeat_interval_ms),
+        "consumer.session.timeout.ms": str(options.consumer_group_session_timeout_ms),
         "share.auto.offset.reset": LATEST,
         "share.delivery.count.limit": str(options.share_delivery_count_limit),
         "share.heartbeat.interval.ms": str(options.share_heartbeat_interval_ms),
@@ -89,6 +112,8 @@ def default_configs(options: Options) -> dict[str, str]:
         "share.renew.acknowledge.enable": "true",
         "share.session.timeout.ms": str(options.share_session_timeout_ms),
     }
+    if options.is_at_least("4.4"):  # KIP-1263
+        configs[_ASSIGNMENT_INTERVAL] = str(options.consumer_group_assignment_interval_ms)
     if options.share_version >= 2:
         configs |= {_DLQ_TOPIC: "", _DLQ_COPY: "false"}
     return configs

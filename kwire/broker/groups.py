@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
+from typing import ClassVar
 
+from kwire.broker.group_registry import AnyGroup, GroupRegistry
 from kwire.broker.ids import make_uuid
 from kwire.broker.options import Options
-from kwire.errors import ErrorCode
+from kwire.errors import DecodeError, ErrorCode
 from kwire.net.timers import Timer, Timers
+from kwire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, decode_versioned
 
 UNKNOWN_GENERATION = -1
 Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), the preferred one first
@@ -95,8 +98,10 @@ class Member:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class Group(AnyGroup):
     """One classic group, without its timeouts' rules."""
+
+    TYPE: ClassVar[str] = "classic"
 
     id: str
     state: GroupState = GroupState.EMPTY
@@ -118,6 +123,53 @@ class Group:
 
     def __contains__(self, member_id: str) -> bool:
         return member_id in self.members
+
+    # Of any group.
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def shown_protocol_type(self) -> str:
+        return self.protocol_type or ""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        topics = self.subscribed_topics()
+        return topics is not None and topic in topics
+
+    def subscribed_topics(self) -> set[str] | None:
+        """Return the topics that members subscribe to; None if their metadata is not that of consumers."""
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                if member.protocol_type != "consumer":
+                    return None
+                for _, metadata in member.protocols:
+                    topics.update(decode_versioned(ConsumerProtocolSubscription, metadata)[1].topics)
+        except DecodeError:
+            return None
+        return topics
+
+    def dispose(self) -> None:
+        for member_id in list(self.pending):
+            self.remove_pending(member_id)
+        for timer in (self.rebalance, self.sync):
+            if timer is not None:
+                timer.cancel()
+        self.transition(GroupState.DEAD)
+
+    def offset_used_at(self, committed_at: float) -> float | None:
+        if self.pending:
+            return None
+        if not self.members:
+            return max(committed_at, self.empty_since or committed_at)
+        # Of a stable group of consumers, the offsets of topics that it no longer subscribes to expire (KAFKA-4682).
+        return committed_at if self.state is GroupState.STABLE and self.subscribed_topics() is not None else None
 
     def transition(self, state: GroupState) -> None:
         """Change the state."""
@@ -305,35 +357,34 @@ class SyncGroup:
 class GroupCoordinator:
     """All classic groups of the cluster."""
 
-    def __init__(self, options: Options, timers: Timers, random: Random) -> None:
+    def __init__(self, options: Options, timers: Timers, random: Random, registry: GroupRegistry) -> None:
         self._options = options
         self._timers = timers
         self._random = random
-        self._groups: dict[str, Group] = {}
+        self._registry = registry
 
     def __iter__(self) -> Iterator[Group]:
-        return iter(tuple(self._groups.values()))
+        return (group for group in self._registry if isinstance(group, Group))
 
     def get(self, group_id: str) -> Group | None:
-        """Return a group, None if it does not exist."""
-        return self._groups.get(group_id)
+        """Return a classic group, None if there is none of this id and type."""
+        return self._registry.find(group_id, Group)
 
     def get_or_create(self, group_id: str) -> Group | None:
-        """Return a group. None if it does not exist and there are `max_groups` already."""
-        group = self._groups.get(group_id)
-        if group is None and len(self._groups) < self._options.max_groups:
-            group = self._groups[group_id] = Group(group_id)
-        return group
+        """Return a group. None if there are `max_groups` already, or the id belongs to a group of another type.
 
-    def delete(self, group: Group) -> None:
-        """Delete a group without members."""
-        assert not group.members
-        for member_id in list(group.pending):
-            group.remove_pending(member_id)
-        if group.rebalance is not None:
-            group.rebalance.cancel()
-        group.transition(GroupState.DEAD)
-        del self._groups[group.id]
+        An empty consumer group becomes a classic group: it has nothing to lose but its epochs.
+        """
+        group = self._registry.get(group_id)
+        if isinstance(group, Group):
+            return group
+        if group is None and self._registry.is_full:
+            return None
+        if group is not None and not (group.TYPE == "consumer" and group.is_empty):
+            return None
+        made = Group(group_id)
+        self._registry.put(made)
+        return made
 
     # JoinGroup.
 
@@ -342,11 +393,13 @@ class GroupCoordinator:
         error = self._validate(join)
         if error is not None:
             return JoinGroupResult(error, join.member_id)
-        if join.member_id and join.group_id not in self._groups:
+        if join.member_id and join.group_id not in self._registry:
             return JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
         group = self.get_or_create(join.group_id)
         if group is None:
-            return JoinGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, join.member_id)
+            is_other = join.group_id in self._registry  # a share group
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL if is_other else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return JoinGroupResult(error, join.member_id)
         if not group.supports(join.protocol_type, join.protocols):
             return JoinGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id)
         if not join.member_id:
@@ -529,7 +582,7 @@ class GroupCoordinator:
 
     def sync(self, sync: SyncGroup, now: float, respond: Callable[[SyncGroupResult], None]) -> SyncGroupResult | None:
         """Return the result, or None if `respond` gets it later, when the leader has sent the assignments."""
-        group = self._groups.get(sync.group_id)
+        group = self.get(sync.group_id)
         error = _check_member(group, sync.generation, sync.member_id, sync.instance_id)
         if group is None or error is not None:
             return SyncGroupResult(error or ErrorCode.UNKNOWN_MEMBER_ID)
@@ -557,7 +610,7 @@ class GroupCoordinator:
         self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: float
     ) -> ErrorCode:
         """Restart the session timer. Return REBALANCE_IN_PROGRESS if the member should rejoin."""
-        group = self._groups.get(group_id)
+        group = self.get(group_id)
         error = _check_member(group, generation, member_id, instance_id)
         if group is None or error is not None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
@@ -568,7 +621,7 @@ class GroupCoordinator:
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None, now: float) -> ErrorCode:
         """Remove a member, and rebalance the others."""
-        group = self._groups.get(group_id)
+        group = self.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if instance_id is None and group.remove_pending(member_id):
@@ -635,7 +688,7 @@ class GroupCoordinator:
 
     def coordinators_moved(self, group_ids: Iterable[str], now: float) -> None:
         """Fail waiting requests with NOT_COORDINATOR and restart all sessions: these groups have a new coordinator."""
-        for group in [self._groups[group_id] for group_id in group_ids if group_id in self._groups]:
+        for group in [group for group_id in group_ids if (group := self.get(group_id)) is not None]:
             for member in list(group.members.values()):
                 group.complete_join(member, JoinGroupResult(ErrorCode.NOT_COORDINATOR, member.id))
                 group.complete_sync(member, SyncGroupResult(ErrorCode.NOT_COORDINATOR))

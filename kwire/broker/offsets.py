@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kwire.broker.groups import GroupCoordinator
+from kwire.broker.group_registry import GroupRegistry
 from kwire.broker.options import Options
 from kwire.errors import ErrorCode
 
@@ -44,7 +44,7 @@ class OffsetAndMetadata:
 class OffsetManager:
     """The offsets of all groups (Kafka's OffsetMetadataManager)."""
 
-    def __init__(self, options: Options, groups: GroupCoordinator) -> None:
+    def __init__(self, options: Options, groups: GroupRegistry) -> None:
         self._options = options
         self._groups = groups
         self._by_group: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
@@ -118,15 +118,16 @@ class OffsetManager:
         """Delete offsets that were unused for the retention time, and empty groups without offsets."""
         retention = self._options.offsets_retention_ms / 1000
         for group in self._groups:
-            if group.members or group.pending or group.id in self._pending:
-                continue
             offsets = self._by_group.get(group.id, {})
             for partition, committed in list(offsets.items()):
-                used = max(committed.at, group.empty_since or committed.at)
+                used = group.offset_used_at(committed.at)
+                if used is None or group.is_subscribed_to(partition[0]) or self.is_pending(group.id, partition):
+                    continue
                 expires_at = used + retention if committed.expires_at is None else committed.expires_at
                 if expires_at <= now:
                     del offsets[partition]
             idle_since = group.empty_since
-            if not offsets and (idle_since is None or idle_since + retention <= now):
+            is_idle = group.EXPIRES and group.is_empty and not offsets and group.id not in self._pending
+            if is_idle and (idle_since is None or idle_since + retention <= now):
                 self._by_group.pop(group.id, None)
                 self._groups.delete(group)

@@ -14,11 +14,14 @@ from typing import Any, TypedDict
 
 from kwire.errors import BrokerError, ConfigurationError, ErrorCode, broker_error
 from kwire.options import did_you_mean
+from kwire.protocol.releases import RELEASES
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 TRANSACTION_VERSIONS = range(3)
 SHARE_VERSIONS = range(3)
+GROUP_VERSIONS = range(2)
+MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
 class FirstSequence(Enum):
@@ -37,6 +40,7 @@ class ClusterKwargs(TypedDict, total=False):
     """The keywords of `Options`, for the constructor of `Cluster`."""
 
     cluster_id: str
+    version: str | None
     seed: int | None
     auto_create_topics: bool
     default_partitions: int
@@ -65,6 +69,16 @@ class ClusterKwargs(TypedDict, total=False):
     group_max_size: int
     max_groups: int
     new_member_join_timeout_ms: int
+    group_version: int
+    consumer_group_session_timeout_ms: int
+    consumer_group_min_session_timeout_ms: int
+    consumer_group_max_session_timeout_ms: int
+    consumer_group_heartbeat_interval_ms: int
+    consumer_group_min_heartbeat_interval_ms: int
+    consumer_group_max_heartbeat_interval_ms: int
+    consumer_group_assignment_interval_ms: int
+    consumer_group_max_size: int
+    consumer_group_migration_policy: str
     offset_metadata_max_bytes: int
     offsets_retention_ms: int
     offsets_retention_check_ms: int
@@ -92,6 +106,9 @@ class Options:
     """Times are in milliseconds, sizes in bytes; the defaults are Kafka's unless a comment says otherwise."""
 
     cluster_id: str = "kwire-embedded-cluster"
+    # The Kafka release that the brokers imitate: "4.0". Its API versions are served, and its rules hold where releases
+    # differ. None: the newest rules, and every API version that kwire knows, also those that Kafka 4 no longer serves.
+    version: str | None = None
     seed: int | None = None  # of random ids (topics, members); None: different ones in each cluster
 
     # Topics.
@@ -134,6 +151,18 @@ class Options:
     group_max_size: int = 10_000
     max_groups: int = 10_000
     new_member_join_timeout_ms: int = 300_000
+    # Consumer groups (KIP-848): group.consumer.*. The feature level 0 turns them off. Kafka's assignment interval (4.4,
+    # KIP-1263) is 1 s; a test cluster assigns at once.
+    group_version: int = 1
+    consumer_group_session_timeout_ms: int = 45_000
+    consumer_group_min_session_timeout_ms: int = 45_000
+    consumer_group_max_session_timeout_ms: int = 60_000
+    consumer_group_heartbeat_interval_ms: int = 5_000
+    consumer_group_min_heartbeat_interval_ms: int = 5_000
+    consumer_group_max_heartbeat_interval_ms: int = 15_000
+    consumer_group_assignment_interval_ms: int = 0
+    consumer_group_max_size: int = INT_MAX
+    consumer_group_migration_policy: str = "bidirectional"  # or "upgrade", "downgrade", "disabled"
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 604_800_000
     offsets_retention_check_ms: int = 600_000
@@ -169,15 +198,35 @@ class Options:
             raise ConfigurationError(f"transaction_version is {self.transaction_version}, must be 0, 1 or 2")
         if self.share_version not in SHARE_VERSIONS:
             raise ConfigurationError(f"share_version is {self.share_version}, must be 0, 1 or 2")
+        if self.version is not None and self.version not in RELEASES:
+            raise ConfigurationError(
+                f"version is {self.version!r}", remedy=f"give a release such as {RELEASES[-1]}, or None"
+            )
+        if self.group_version not in GROUP_VERSIONS:
+            raise ConfigurationError(f"group_version is {self.group_version}, must be 0 or 1")
+        if self.consumer_group_migration_policy not in MIGRATION_POLICIES:
+            why = f"consumer_group_migration_policy is {self.consumer_group_migration_policy!r}"
+            raise ConfigurationError(why, remedy=f"give one of {', '.join(MIGRATION_POLICIES)}")
         try:
             TopicSettings.parse(self, {})
         except BrokerError as error:
             raise ConfigurationError(f"topic_configs: {error.message}") from None
 
+    @property
+    def has_consumer_groups(self) -> bool:
+        """Return whether the consumer protocol (KIP-848) is on, as in Kafka since 4.0."""
+        return self.group_version > 0 and self.is_at_least("4.0")
+
+    def is_at_least(self, release: str) -> bool:
+        """Return whether the rules of this release hold: the brokers are of it or of a later one."""
+        return self.version is None or RELEASES.index(self.version) >= RELEASES.index(release)
+
 
 def _check_option(name: str, value: object, default: object) -> None:
     """Raise ConfigurationError for a value of another kind than the default's, or below 0."""
-    if default is None:
+    if name == "version":
+        good, remedy = value is None or isinstance(value, str), "give a release such as 4.3, or None"
+    elif default is None:
         good, remedy = value is None or isinstance(value, int), "give a whole number or None"
     elif isinstance(default, bool):
         good, remedy = isinstance(value, bool), "give True or False"

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 from uuid import UUID
 
 from kwire.broker import share_assignor
 from kwire.broker.group_configs import GroupConfigs
+from kwire.broker.group_registry import AnyGroup, GroupRegistry
 from kwire.broker.options import Options
 from kwire.broker.share_assignor import TopicPartition
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -57,8 +59,11 @@ class ShareMember:
 
 
 @dataclass(slots=True, eq=False)
-class ShareGroup:
+class ShareGroup(AnyGroup):
     """One share group."""
+
+    TYPE: ClassVar[str] = "share"
+    EXPIRES: ClassVar[bool] = False
 
     id: str
     epoch: int = 0
@@ -71,6 +76,17 @@ class ShareGroup:
     @property
     def state_name(self) -> str:
         return "Stable" if self.members else "Empty"
+
+    @property
+    def shown_protocol_type(self) -> str:
+        return self.TYPE
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in member.topics for member in self.members.values())
 
     def subscribed_topics(self) -> list[str]:
         return sorted(set().union(*(member.topics for member in self.members.values())))
@@ -102,7 +118,7 @@ class ShareGroupCoordinator:
         configs: GroupConfigs,
         *,
         topics: Callable[[], Topics],
-        is_other_group: Callable[[str], bool],
+        registry: GroupRegistry,
         on_subscribed: Callable[[str, Sequence[tuple[UUID, int]]], None],
         on_member_left: Callable[[str, str, float], None],
         on_empty: Callable[[str], None],
@@ -111,35 +127,38 @@ class ShareGroupCoordinator:
         self._timers = timers
         self._configs = configs
         self._topics = topics
-        self._is_other_group = is_other_group
+        self._registry = registry
         self._on_subscribed = on_subscribed
         self._on_member_left = on_member_left
         self._on_empty = on_empty
-        self._groups: dict[str, ShareGroup] = {}
 
     def __iter__(self) -> Iterator[ShareGroup]:
-        return iter(tuple(self._groups.values()))
+        return (group for group in self._registry if isinstance(group, ShareGroup))
 
     def get(self, group_id: str) -> ShareGroup | None:
-        return self._groups.get(group_id)
+        return self._registry.find(group_id, ShareGroup)
 
     def find(self, group_id: str) -> ShareGroup:
         """Return a group. Raises GROUP_ID_NOT_FOUND."""
-        group = self._groups.get(group_id)
+        group = self.get(group_id)
         if group is None:
             raise broker_error(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
     def find_or_create(self, group_id: str) -> ShareGroup:
         """Return a group, made if there is none. Raises GROUP_ID_NOT_FOUND for a group of another type."""
-        if self._is_other_group(group_id):
+        group = self._registry.get(group_id)
+        if group is None:
+            group = ShareGroup(group_id)
+            self._registry.put(group)
+        if not isinstance(group, ShareGroup):
             raise broker_error(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
-        return self._groups.setdefault(group_id, ShareGroup(group_id))
+        return group
 
     def delete(self, group: ShareGroup) -> None:
         for member in group.members.values():
             member.cancel_session()
-        del self._groups[group.id]
+        self._registry.delete(group)
 
     # Heartbeats.
 

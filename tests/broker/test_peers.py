@@ -306,15 +306,11 @@ class TestAdministration:
         consumer.close()
         assert set(seen) == {"x-one", "x-two"}
 
-    @pytest.mark.parametrize("kind", ["consumer"])
-    def test_confluent_reports_that_newer_groups_are_not_supported(self, cluster: Cluster, kind: str) -> None:
+    def test_confluent_reports_that_consumer_groups_are_off(self, start: StartCluster) -> None:
         """librdkafka reports a fatal error at once instead of waiting silently."""
+        cluster = start(1, topics={"t": 1}, group_version=0)
         options = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0}
-        module: Any = confluent_kafka
-        if kind == "consumer":
-            consumer = module.Consumer({**options, "group.protocol": "consumer"})
-        else:
-            consumer = module.ShareConsumer(options)
+        consumer: Any = confluent_kafka.Consumer({**options, "group.protocol": "consumer"})
         consumer.subscribe(["t"])
         errors: list[Any] = []
 

@@ -11,7 +11,6 @@ import pytest
 from kwire.broker import Cluster
 from kwire.cli.versions import (
     OPTIONAL,
-    RELEASES,
     BrokerVersions,
     differences,
     has_zookeeper,
@@ -19,10 +18,10 @@ from kwire.cli.versions import (
     nearest_release,
     negotiated,
     range_difference,
-    release_versions,
 )
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.api_versions import ApiVersionsResponse
+from kwire.protocol.releases import RELEASES, release_versions
 from tests.cli.running import run
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kwire.cli.versions import release_versions
 from kwire.protocol import ApiKey
+from kwire.protocol.releases import release_versions
 from tests.conformance import oracle
 
 # 4.0 removed ZooKeeper.

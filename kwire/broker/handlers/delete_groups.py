@@ -23,12 +23,12 @@ def _delete(broker: Broker, group_id: str) -> ErrorCode:
     share_group = broker.cluster.share_groups.get(group_id)
     if share_group is not None:
         return ErrorCode.NON_EMPTY_GROUP if share_group.members else broker.cluster.delete_share_group(share_group)
-    group = broker.cluster.groups.get(group_id)
+    group = broker.cluster.group_registry.get(group_id)
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if group.members:
+    if not group.is_empty:
         return ErrorCode.NON_EMPTY_GROUP
-    broker.cluster.groups.delete(group)
+    broker.cluster.group_registry.delete(group)
     broker.cluster.offsets.delete_group(group_id)
     return ErrorCode.NONE
 

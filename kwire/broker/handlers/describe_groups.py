@@ -36,7 +36,8 @@ def _describe(broker: Broker, group_id: str, version: int, operations: int) -> _
         found.authorized_operations = operations
         if version >= _FIRST_VERSION_WITH_NOT_FOUND:
             found.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            found.error_message = f"Group {group_id} not found."
+            exists = group_id in broker.cluster.group_registry
+            found.error_message = f"Group {group_id} {'is not a classic group' if exists else 'not found'}."
         return found
     stable = group.state is GroupState.STABLE
     return _Result(

@@ -5,13 +5,18 @@ A consumer that is not a member may store offsets in an empty group.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kwire.broker.broker import Broker
-from kwire.broker.groups import UNKNOWN_GENERATION
+from kwire.broker.consumer_group import ConsumerGroup
+from kwire.broker.consumer_groups import Commit, CommitCheck
+from kwire.broker.groups import UNKNOWN_GENERATION, Group
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.offsets import OffsetAndMetadata
 from kwire.broker.request_context import RequestContext
-from kwire.errors import BrokerError, ErrorCode
+from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kwire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 _FIRST_VERSION_WITH_GROUP_ERROR = 9
 _FIRST_VERSION_BY_ID = 10
@@ -20,9 +25,11 @@ _Topic = OffsetCommitRequest.Topic
 
 
 def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext, now: float) -> OffsetCommitResponse:
-    error = _check(broker, request, context.version, now)
-    if error is not ErrorCode.NONE:
-        return error_response(request, error, context.version)
+    try:
+        check = _check(broker, request, context.version, now)
+        check_partitions(broker, check, request.topics, by_id=context.version >= _FIRST_VERSION_BY_ID)
+    except BrokerError as error:
+        return error_response(request, error.code, context.version)
     topics = []
     for topic in request.topics:
         results = [
@@ -36,20 +43,43 @@ def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext
     return OffsetCommitResponse(topics=topics)
 
 
-def _check(broker: Broker, request: OffsetCommitRequest, version: int, now: float) -> ErrorCode:
-    if not broker.coordinates(request.group_id):
-        return ErrorCode.NOT_COORDINATOR
-    groups = broker.cluster.groups
+def _check(broker: Broker, request: OffsetCommitRequest, version: int, now: float) -> CommitCheck:
+    """Return what has to hold for each partition. Raises BrokerError if the member may not commit."""
+    broker.check_coordinates(request.group_id)
+    cluster = broker.cluster
     generation = request.generation_id_or_member_epoch
-    group = groups.get(request.group_id)
-    if group is None:
-        if generation != UNKNOWN_GENERATION:
-            known = version >= _FIRST_VERSION_WITH_GROUP_ERROR
-            return ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
-        group = groups.get_or_create(request.group_id)
+    group = cluster.group_registry.get(request.group_id)
+    if isinstance(group, ConsumerGroup):
+        commit = Commit(request.member_id, generation, request.group_instance_id, version)
+        return cluster.consumer_groups.check_commit(group, commit)
+    if group is None and generation == UNKNOWN_GENERATION:
+        group = cluster.groups.get_or_create(request.group_id)
         if group is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return groups.check_commit(group, generation, request.member_id, request.group_instance_id, now)
+            raise broker_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are max_groups groups already")
+    if not isinstance(group, Group):
+        known = version >= _FIRST_VERSION_WITH_GROUP_ERROR
+        code = ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
+        raise broker_error(code, f"there is no group {request.group_id}")
+    error = cluster.groups.check_commit(group, generation, request.member_id, request.group_instance_id, now)
+    if error is not ErrorCode.NONE:
+        raise broker_error(error, f"member {request.member_id} may not commit")
+    return CommitCheck()
+
+
+def check_partitions(
+    broker: Broker,
+    check: CommitCheck,
+    topics: Sequence[_Topic | TxnOffsetCommitRequest.Topic],
+    *,
+    by_id: bool,
+) -> None:
+    """Check each partition that exists (KIP-1251). One that is stale rejects the whole request."""
+    for topic in topics:
+        known = broker.cluster.topics_by_id.get(topic.topic_id) if by_id else broker.cluster.topics.get(topic.name)
+        if known is None:
+            continue
+        for requested in topic.partitions:
+            check.check((known.id, requested.partition_index))
 
 
 def _commit(

@@ -6,8 +6,7 @@ from kwire.broker.broker import Broker
 from kwire.broker.groups import Group
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
-from kwire.errors import DecodeError, ErrorCode
-from kwire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, decode_versioned
+from kwire.errors import ErrorCode
 from kwire.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 _Result = OffsetDeleteResponse.Topic
@@ -16,38 +15,23 @@ _Result = OffsetDeleteResponse.Topic
 def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext, now: float) -> OffsetDeleteResponse:
     if not broker.coordinates(request.group_id):
         return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
-    group = broker.cluster.groups.get(request.group_id)
+    group = broker.cluster.group_registry.get(request.group_id)
     if group is None:
         return error_response(request, ErrorCode.GROUP_ID_NOT_FOUND, context.version)
-    subscribed = _subscribed_topics(group)
-    if subscribed is None:
+    if isinstance(group, Group) and group.subscribed_topics() is None:
         return error_response(request, ErrorCode.NON_EMPTY_GROUP, context.version)
     topics = []
     for topic in request.topics:
         results = []
         for partition in topic.partitions:
             code = ErrorCode.NONE
-            if topic.name in subscribed:
+            if group.is_subscribed_to(topic.name):
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
                 broker.cluster.offsets.delete(request.group_id, (topic.name, partition.partition_index))
             results.append(_Result.Partition(partition_index=partition.partition_index, error_code=code))
         topics.append(_Result(name=topic.name, partitions=results))
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)
-
-
-def _subscribed_topics(group: Group) -> set[str] | None:
-    """Return the topics that members subscribe to; None if their metadata cannot be decoded."""
-    topics: set[str] = set()
-    try:
-        for member in group.members.values():
-            if member.protocol_type != "consumer":
-                return None
-            for _, metadata in member.protocols:
-                topics.update(decode_versioned(ConsumerProtocolSubscription, metadata)[1].topics)
-    except DecodeError:
-        return None
-    return topics
 
 
 def error_response(request: OffsetDeleteRequest, code: int, version: int) -> OffsetDeleteResponse:

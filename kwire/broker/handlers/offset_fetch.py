@@ -67,6 +67,12 @@ def _old_partition(index: int, committed: OffsetAndMetadata, error: ErrorCode, h
 def _group(broker: Broker, requested: OffsetFetchRequest.Group, version: int, *, stable: bool) -> _Group:
     if not broker.coordinates(requested.group_id):
         return _Group(group_id=requested.group_id, topics=[], error_code=ErrorCode.NOT_COORDINATOR)
+    group = broker.cluster.consumer_groups.get(requested.group_id)
+    if group is not None:
+        try:
+            broker.cluster.consumer_groups.check_fetch(group, requested.member_id, requested.member_epoch)
+        except BrokerError as error:
+            return _Group(group_id=requested.group_id, topics=[], error_code=error.code)
     offsets = GroupOffsets(broker.cluster.offsets, requested.group_id, stable=stable)
     if requested.topics is None:
         topics = [

@@ -8,6 +8,8 @@ from typing import Any
 from kwire.broker.handlers.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
 from kwire.broker.handlers.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from kwire.broker.handlers.alter_share_group_offsets import ALTER_SHARE_GROUP_OFFSETS
+from kwire.broker.handlers.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from kwire.broker.handlers.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from kwire.broker.handlers.create_partitions import CREATE_PARTITIONS
 from kwire.broker.handlers.create_topics import CREATE_TOPICS
 from kwire.broker.handlers.delete_groups import DELETE_GROUPS
@@ -44,23 +46,51 @@ from kwire.broker.handlers.share_group_describe import SHARE_GROUP_DESCRIBE
 from kwire.broker.handlers.share_group_heartbeat import SHARE_GROUP_HEARTBEAT
 from kwire.broker.handlers.sync_group import SYNC_GROUP
 from kwire.broker.handlers.txn_offset_commit import TXN_OFFSET_COMMIT
-from kwire.broker.handlers.unsupported_groups import CONSUMER_GROUP_HEARTBEAT
 from kwire.broker.handlers.write_txn_markers import WRITE_TXN_MARKERS
 from kwire.protocol import ApiKey
 
 _ALL: tuple[Handler[Any], ...] = (
-    PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT,
-    LEAVE_GROUP, SYNC_GROUP, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CLUSTER,
-    OFFSET_FOR_LEADER_EPOCH, DELETE_RECORDS, CREATE_PARTITIONS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS,
-    DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN,
-    TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, DESCRIBE_PRODUCERS,
-    SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE, SHARE_FETCH, SHARE_ACKNOWLEDGE,
-    DESCRIBE_SHARE_GROUP_OFFSETS, ALTER_SHARE_GROUP_OFFSETS, DELETE_SHARE_GROUP_OFFSETS,
-)  # fmt: skip
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    ALTER_SHARE_GROUP_OFFSETS,
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_GROUPS,
+    DELETE_RECORDS,
+    DELETE_SHARE_GROUP_OFFSETS,
+    DELETE_TOPICS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    FETCH,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    INCREMENTAL_ALTER_CONFIGS,
+    INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    LIST_OFFSETS,
+    LIST_TRANSACTIONS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    SHARE_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
+    SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
+    WRITE_TXN_MARKERS,
+)
 
-# Offered only to be rejected with an error that the client shows to its user.
-UNSUPPORTED: tuple[Handler[Any], ...] = (CONSUMER_GROUP_HEARTBEAT,)
-
-HANDLERS: Mapping[ApiKey, Handler[Any]] = {
-    ApiKey(handler.request.API_KEY): handler for handler in (*_ALL, *UNSUPPORTED)
-}
+HANDLERS: Mapping[ApiKey, Handler[Any]] = {ApiKey(handler.request.API_KEY): handler for handler in _ALL}

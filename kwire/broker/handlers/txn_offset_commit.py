@@ -7,13 +7,16 @@ generation, so that a member that has lost its partitions is fenced.
 from __future__ import annotations
 
 from kwire.broker.broker import Broker
-from kwire.broker.groups import UNKNOWN_GENERATION
+from kwire.broker.consumer_group import ConsumerGroup
+from kwire.broker.consumer_groups import Commit
+from kwire.broker.groups import UNKNOWN_GENERATION, Group
 from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.offset_commit import check_partitions
 from kwire.broker.handlers.transactional import add_or_verify
 from kwire.broker.ids import ProducerIdAndEpoch
 from kwire.broker.offsets import OFFSETS_TOPIC, OffsetAndMetadata, TopicPartition, offsets_partition
 from kwire.broker.request_context import RequestContext
-from kwire.errors import BrokerError, ErrorCode
+from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 _FIRST_VERSION_WITH_ABORTABLE = 4
@@ -79,19 +82,39 @@ def _check(broker: Broker, request: TxnOffsetCommitRequest, context: RequestCont
         )  # fmt: skip
     except BrokerError as error:
         return error.code
-    return _check_group(broker, request)
+    try:
+        _check_group(broker, request, context.version)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.NONE
 
 
-def _check_group(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
-    groups = broker.cluster.groups
+def _check_group(broker: Broker, request: TxnOffsetCommitRequest, version: int) -> None:
+    """Raise BrokerError unless the member may commit. Before v6, clients know neither of two errors of newer groups."""
+    cluster = broker.cluster
     generation = request.generation_id_or_member_epoch
-    group = groups.get(request.group_id)
-    if group is None and generation > UNKNOWN_GENERATION:
-        return ErrorCode.ILLEGAL_GENERATION
-    group = group or groups.get_or_create(request.group_id)
-    if group is None:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return groups.check_transactional_commit(group, generation, request.member_id, request.group_instance_id)
+    group = cluster.group_registry.get(request.group_id)
+    by_id = version >= _FIRST_VERSION_BY_ID
+    if isinstance(group, ConsumerGroup):
+        commit = Commit(request.member_id, generation, request.group_instance_id, is_transactional=True)
+        try:
+            check = cluster.consumer_groups.check_commit(group, commit)
+            check_partitions(broker, check, request.topics, by_id=by_id)
+        except BrokerError as error:
+            if error.code == ErrorCode.STALE_MEMBER_EPOCH and not by_id:
+                raise broker_error(ErrorCode.ILLEGAL_GENERATION, error.broker_message or "") from None
+            raise
+        return
+    if group is None and generation <= UNKNOWN_GENERATION:
+        group = cluster.groups.get_or_create(request.group_id)
+        if group is None:
+            raise broker_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are max_groups groups already")
+    if not isinstance(group, Group):
+        code = ErrorCode.GROUP_ID_NOT_FOUND if by_id else ErrorCode.ILLEGAL_GENERATION
+        raise broker_error(code, f"there is no group {request.group_id}")
+    code = cluster.groups.check_transactional_commit(group, generation, request.member_id, request.group_instance_id)
+    if code is not ErrorCode.NONE:
+        raise broker_error(code, f"member {request.member_id} may not commit")
 
 
 def _commit(
