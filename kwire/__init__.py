@@ -33,33 +33,39 @@ if TYPE_CHECKING:
     from kwire.admin import Admin as Admin
     from kwire.admin import NewTopic as NewTopic
     from kwire.cluster import Cluster as Cluster
+    from kwire.cluster import GroupMetadata as GroupMetadata
     from kwire.consumer import Ago as Ago
     from kwire.consumer import AtTimestamp as AtTimestamp
     from kwire.consumer import Consumer as Consumer
     from kwire.consumer import ConsumerRecord as ConsumerRecord
     from kwire.consumer import Offset as Offset
+    from kwire.consumer import Regex as Regex
     from kwire.errors import AbortableError as AbortableError
     from kwire.errors import AuthenticationError as AuthenticationError
     from kwire.errors import AuthorizationError as AuthorizationError
     from kwire.errors import BrokerError as BrokerError
     from kwire.errors import BufferFullError as BufferFullError
     from kwire.errors import ClosedError as ClosedError
+    from kwire.errors import CommitError as CommitError
+    from kwire.errors import CommitFailedError as CommitFailedError
     from kwire.errors import ConfigurationError as ConfigurationError
     from kwire.errors import DeliveryError as DeliveryError
     from kwire.errors import ErrorCode as ErrorCode
     from kwire.errors import FatalError as FatalError
     from kwire.errors import FencedError as FencedError
+    from kwire.errors import FencedInstanceError as FencedInstanceError
+    from kwire.errors import GroupError as GroupError
     from kwire.errors import KwireError as KwireError
     from kwire.errors import LogTruncationError as LogTruncationError
     from kwire.errors import NoOffsetError as NoOffsetError
     from kwire.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from kwire.errors import RebalanceInProgressError as RebalanceInProgressError
     from kwire.errors import RecordTooLargeError as RecordTooLargeError
     from kwire.errors import RequestTimeoutError as RequestTimeoutError
     from kwire.errors import SerializationError as SerializationError
     from kwire.errors import TopicError as TopicError
     from kwire.net import KafkaSelector as KafkaSelector
     from kwire.net import Tls as Tls
-    from kwire.producer import GroupMetadata as GroupMetadata
     from kwire.producer import Message as Message
     from kwire.producer import Producer as Producer
     from kwire.producer import ProduceResponse as ProduceResponse
@@ -79,6 +85,8 @@ _HOMES = {
     "BufferFullError": "kwire.errors",
     "ClosedError": "kwire.errors",
     "Cluster": "kwire.cluster",
+    "CommitError": "kwire.errors",
+    "CommitFailedError": "kwire.errors",
     "Compression": "kwire.records",
     "ConfigurationError": "kwire.errors",
     "Consumer": "kwire.consumer",
@@ -87,7 +95,9 @@ _HOMES = {
     "ErrorCode": "kwire.errors",
     "FatalError": "kwire.errors",
     "FencedError": "kwire.errors",
-    "GroupMetadata": "kwire.producer",
+    "FencedInstanceError": "kwire.errors",
+    "GroupError": "kwire.errors",
+    "GroupMetadata": "kwire.cluster",
     "KafkaSelector": "kwire.net",
     "KwireError": "kwire.errors",
     "LogTruncationError": "kwire.errors",
@@ -96,11 +106,13 @@ _HOMES = {
     "NoOffsetError": "kwire.errors",
     "Offset": "kwire.consumer",
     "OffsetOutOfRangeError": "kwire.errors",
-    "ProduceResponse": "kwire.producer",
     "Producer": "kwire.producer",
+    "ProduceResponse": "kwire.producer",
     "ProducerRequest": "kwire.producer",
+    "RebalanceInProgressError": "kwire.errors",
     "RecordMetadata": "kwire.producer",
     "RecordTooLargeError": "kwire.errors",
+    "Regex": "kwire.consumer",
     "RequestTimeoutError": "kwire.errors",
     "Sasl": "kwire.session",
     "SerializationError": "kwire.errors",

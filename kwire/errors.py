@@ -28,7 +28,12 @@ the error of a task from an executor to the driver.
       NoOffsetError               the group has committed no offset, with `on_no_offset="error"`
       DeliveryError               a record was not acknowledged; `possibly_persisted` says whether it may be in the log
         UndeliveredError          ... and its response was never read before the producer was closed
-      AssignorError               an assignor of a group raised, or its assignment is wrong
+      GroupError                  a consumer group, its members and its commits
+        CommitFailedError         ... the partition belongs to another member now: it was not committed
+        CommitError               ... some partitions were not committed; `failed` says why
+        RebalanceInProgressError  ... a rebalance must end first: poll, then commit
+        FencedInstanceError       ... another consumer has the same group_instance_id
+        AssignorError             ... its assignor raised, or its assignment is wrong
       BufferFullError             the producer's memory limit, with `when_full="raise"`
       TransactionError            a transaction cannot go on
         AbortableError            ... abort it and begin another
@@ -284,7 +289,51 @@ class UndeliveredError(DeliveryError):
         self.records = dict(records)
 
 
-class AssignorError(KwireError):
+class GroupError(KwireError):
+    """A consumer group: joining it, living in it, committing to it."""
+
+
+class CommitFailedError(GroupError):
+    """An offset was not committed, because this consumer does not have the partition, or not any more.
+
+    What was processed since the last commit may be processed again by the partition's new owner.
+    """
+
+
+class CommitError(GroupError):
+    """A commit failed for some partitions. `failed` has the error of each; `committed` those that are stored."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        failed: Mapping[tuple[str, int], KwireError],
+        committed: Collection[tuple[str, int]],
+        remedy: str | None = None,
+        **where: object,
+    ) -> None:
+        super().__init__(message, remedy=remedy, **where)
+        self.failed = dict(failed)
+        self.committed = frozenset(committed)
+
+    @property
+    def is_retriable(self) -> bool:
+        return bool(self.failed) and all(error.is_retriable for error in self.failed.values())
+
+
+class RebalanceInProgressError(GroupError):
+    """The group rebalances, so that its coordinator takes no commit now: poll, which goes on with it, then commit."""
+
+    @property
+    def is_retriable(self) -> bool:
+        return True
+
+
+class FencedInstanceError(GroupError):
+    """Another consumer has joined the group with the same group_instance_id. This one can do no more."""
+
+
+class AssignorError(GroupError):
     """An assignor raised, or returned what no group may have, such as a partition for two members. See `__cause__`."""
 
 

@@ -5,6 +5,7 @@
     requests      state machines, the requests that they return, routes
     metadata      the snapshot of brokers, topics and leaders, and when to request a new one
     connections   one Session per broker connection; the handshake that each broker needs
+    group_metadata  who a consumer is in its group
     coordinators  the coordinators of groups and transactions
     recovery      which brokers failed, and when to probe them
     events        what programs can observe
@@ -32,6 +33,7 @@ from kwire.cluster.events import (
     LeaderRecovered,
     MetadataUpdated,
 )
+from kwire.cluster.group_metadata import GroupMetadata
 from kwire.cluster.loop import EventLoop
 from kwire.cluster.metadata import Broker, CurrentLeader, Partition, Snapshot, Topic, is_topic_name
 from kwire.cluster.metrics import BrokerMetrics, ClusterMetrics, Distribution
@@ -66,6 +68,7 @@ __all__ = [
     "CurrentLeader",
     "Distribution",
     "EventLoop",
+    "GroupMetadata",
     "LeaderLost",
     "LeaderRecovered",
     "LoopThread",

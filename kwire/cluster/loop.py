@@ -44,6 +44,7 @@ from kwire.cluster.requests import (
     ToNode,
 )
 from kwire.errors import (
+    BrokerError,
     ClosedError,
     DisconnectedError,
     ErrorCode,
@@ -65,6 +66,19 @@ from kwire.session import RequestFailed, ResponseReceived
 def _is_fatal(failure: KwireError | None) -> bool:
     """Return whether waiting cannot end this failure."""
     return isinstance(failure, (NodeError, UnsupportedVersionError)) and not failure.is_retriable
+
+
+# Clients that share a loop have connections of their own for these: requests that wait at the broker.
+_OWN_PURPOSES = ("fetch", "join")
+
+
+def _purpose(pending: PendingRequest, client: LoopClient, machine: Purpose) -> Purpose:
+    """Return which of a broker's connections a request uses, whose state machine has the purpose `machine`."""
+    if pending.connection is not None:
+        return client.own.get(pending.connection, pending.connection)
+    if isinstance(pending.route, ToCoordinator):
+        return "coordinator"
+    return machine if isinstance(pending.route, (ToNode, ToLeader)) else "general"
 
 
 # While no broker is ready, the next address is tried after this many seconds: one that drops packets must not delay the
@@ -148,13 +162,14 @@ class ClusterView:
 class LoopClient:
     """One client of an event loop: its options, its state machines, its requests. For the loop's thread.
 
-    Clients that share a loop share its metadata and its connections, but for those to fetch: a fetch waits at the
-    broker, which reads no further request of that connection meanwhile.
+    Clients that share a loop share its metadata and its connections, but for those to fetch and to join groups: such
+    a request waits at the broker, which reads no further request of that connection meanwhile. `number` tells them
+    apart.
     """
 
-    def __init__(self, loop: EventLoop, connections: Connections, config: ClientConfig, fetch: Purpose) -> None:
+    def __init__(self, loop: EventLoop, connections: Connections, config: ClientConfig, number: int = 1) -> None:
         self.config = config
-        self.fetch = fetch
+        self.own = {purpose: purpose if number == 1 else f"{purpose} {number}" for purpose in _OWN_PURPOSES}
         self.has_left = False
         self._loop = loop
         self._connections = connections
@@ -164,7 +179,7 @@ class LoopClient:
         """Return the cluster as this client's state machines with this purpose see it."""
         view = self._views.get(purpose)
         if view is None:
-            own = self.fetch if purpose == "fetch" else purpose
+            own = self.own.get(purpose, purpose)
             view = self._views[purpose] = ClusterView(self, self._loop, self._connections, own)
         return view
 
@@ -210,7 +225,7 @@ class EventLoop:
         )
         self.snapshot: Snapshot = self._metadata.snapshot
         # The client that the loop was made for. Further ones take part by `join`.
-        self.client = LoopClient(self, self._connections, config, "fetch")
+        self.client = LoopClient(self, self._connections, config)
         self._clients = [self.client]
         self._joined = itertools.count(2)
         self.on_event: Callable[[ClusterEvent], object] | None = None  # runs on the loop's thread: no user code
@@ -288,7 +303,7 @@ class EventLoop:
 
     def make_client(self, config: ClientConfig) -> LoopClient:
         """Return a further client, for `join`. From any thread."""
-        return LoopClient(self, self._connections, config, f"fetch {next(self._joined)}")
+        return LoopClient(self, self._connections, config, next(self._joined))
 
     def join(self, client: LoopClient) -> None:
         """Let a further client take part, until its `leave`."""
@@ -316,8 +331,7 @@ class EventLoop:
         pending.client = client
         timeout_ms = client.config.request_timeout_ms if pending.timeout_ms is None else pending.timeout_ms
         pending.deadline = self._clock.now() + timeout_ms / 1000
-        if isinstance(pending.route, ToCoordinator):
-            pending.purpose = "coordinator"
+        pending.purpose = _purpose(pending, client, "general")
         if self._is_closed or client.has_left:
             self._finish(pending, ClosedError("the client is closed"))
         else:
@@ -339,12 +353,14 @@ class EventLoop:
         self._waiting = [pending for pending in self._waiting if pending.client is not client]
         for pending in waiting:
             self._finish(pending, error)
-        for event in self._connections.stop_all(self._now, client.fetch):
-            self._handle(event)
+        own = client.own.values()
+        for purpose in own:
+            for event in self._connections.stop_all(self._now, purpose):
+                self._handle(event)
+            self._connections.ready.pop(purpose, None)
         self._probe_purpose = {
-            node: "general" if purpose == client.fetch else purpose for node, purpose in self._probe_purpose.items()
+            node: "general" if purpose in own else purpose for node, purpose in self._probe_purpose.items()
         }
-        self._connections.ready.pop(client.fetch, None)
         for node, pending in self._connections.in_flight():
             if isinstance(pending, PendingRequest) and pending.client is client:
                 pending.was_written = pending.is_abandoned = True
@@ -548,7 +564,7 @@ class EventLoop:
 
     def _coordinator(self, route: ToCoordinator) -> int:
         node = self._coordinators.node(route)
-        if node is not None and node in self._connections.addresses:
+        if node is not None and self._may_reach(node):
             return node
         self._coordinators.forget(route)
         if self._coordinators.start(route):
@@ -562,9 +578,7 @@ class EventLoop:
                         result = error
                 if isinstance(result, KwireError):
                     self._coordinators.failed(route)
-                    for pending in self._waiting:
-                        if pending.route == route:
-                            self._back_off(pending, result, now)
+                    self._coordinator_unknown(route, result, now)
 
             self.enqueue(
                 PendingRequest(
@@ -577,16 +591,36 @@ class EventLoop:
             )
         return NO_NODE
 
+    def _coordinator_unknown(self, route: ToCoordinator, error: KwireError, now: float) -> None:
+        """Let the requests for a coordinator wait for the next lookup, or fail them where no lookup can succeed."""
+        is_final = isinstance(error, BrokerError) and not error.is_retriable
+        for pending in [pending for pending in self._waiting if pending.route == route]:
+            if is_final:
+                self._waiting.remove(pending)
+                self._finish(pending, error)
+            else:
+                self._back_off(pending, error, now)
+
+    def _may_reach(self, node: int) -> bool:
+        """Return whether a broker is in the metadata, and has not failed on all of its connections."""
+        connections = self._connections
+        return node in connections.addresses and (
+            node not in self._recovery.failures or connections.has_connection(node)
+        )
+
     def _check_coordinator_known(self, route: ToCoordinator) -> None:
-        """Raise if the metadata lacks the coordinator: a broker that restarts may coordinate before it is listed.
+        """Raise if the coordinator cannot be reached: a broker that restarts may coordinate before it is listed, and
+        one that died is still named until the others notice.
 
         The error causes a back-off before the next lookup.
         """
         node = self._coordinators.node(route)
-        if node not in self._connections.addresses:
+        if node is not None and not self._may_reach(node):
+            self._coordinators.forget(route)
             self._metadata.request_refresh(f"broker {node}, which coordinates {route.key}, is not known")
+            what = "cannot be reached" if node in self._connections.addresses else "is not in the metadata"
             raise broker_error(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node} is not in the metadata", api="FindCoordinator"
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node} {what}", api="FindCoordinator", group=route.key
             )
 
     def _any_node(self) -> int:
@@ -694,10 +728,7 @@ class EventLoop:
                 pending.client = client = view.client
                 timeout_ms = client.config.request_timeout_ms if pending.timeout_ms is None else pending.timeout_ms
                 pending.deadline = self._now + timeout_ms / 1000
-                if isinstance(pending.route, (ToNode, ToLeader)):
-                    pending.purpose = view.purpose
-                elif isinstance(pending.route, ToCoordinator):
-                    pending.purpose = "coordinator"
+                pending.purpose = _purpose(pending, client, view.purpose)
                 node = self._target(pending.route)
                 if node != NO_NODE and self.is_ready(node, pending.purpose):
                     self._send(pending, node)

@@ -23,8 +23,9 @@ CoordinatorKind = Literal["group", "transaction"]
 
 # The use of a connection. A broker handles the requests of a connection one after the other, so requests that may wait
 # there (a fetch for records, a coordinator for members) have connections of their own. The purposes are
-# "produce", "fetch", "coordinator" and "general". Clients that share a loop have fetch connections of their own, under
-# purposes such as "fetch 2": the fetch of one waits at the broker, and must not hold up the other's.
+# "produce", "fetch", "coordinator", "join" and "general". A JoinGroup waits at the coordinator for the other members,
+# so that it would hold up heartbeats and commits: "join" is for it and for SyncGroup. Clients that share a loop have
+# connections of their own to fetch and to join, under purposes such as "fetch 2": one may wait for the other.
 Purpose = str
 
 
@@ -74,6 +75,8 @@ class PendingRequest:
     at_most           the highest version to use, where the caller needs an older one
     may_retry         whether the loop may send it again after a lost connection: only where that is safe
     expects_response  False for the only request without a response: Produce with acks=0
+    connection        the purpose of its connection, where it is another than the state machine's or, for a request to
+                      a coordinator, than "coordinator"
     """
 
     route: Route
@@ -84,6 +87,7 @@ class PendingRequest:
     at_most: int | None = None
     may_retry: bool = False
     expects_response: bool = True
+    connection: Purpose | None = None
     # Set by the loop. After an error: whether bytes of the request may have been sent, so that a broker may have it.
     was_written: bool = field(default=False, init=False)
     # Set by the loop: which of the broker's connections it uses.

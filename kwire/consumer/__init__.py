@@ -17,6 +17,9 @@
     offsets        ListOffsets: earliest, latest, by timestamp                    (loop thread)
     assignors      how the members of a classic group divide partitions           (loop thread, or one of its own)
     validation     whether a log still has what was read (KIP-320)                (loop thread)
+    subscription   topics by name or pattern
+    commits        OffsetCommit and OffsetFetch                                   (loop thread)
+    rebalance      steps of a rebalance, and the user's listener
     routing        the leader of a partition, or why there is none                (loop thread)
 
 The loop thread decodes no records. A record counts as read when it is returned to the caller, not before.
@@ -30,7 +33,9 @@ from kwire.consumer.columns import PartitionColumns, PolledBatch
 from kwire.consumer.consumer import Consumer
 from kwire.consumer.offsets import Ago, AtTimestamp, Offset, StartOffset
 from kwire.consumer.options import ConsumerOptions
+from kwire.consumer.rebalance import RebalanceListener, RebalanceStep
 from kwire.consumer.record import ConsumerRecord
+from kwire.consumer.subscription import Regex
 
 __all__ = [
     "Ago",
@@ -44,7 +49,10 @@ __all__ = [
     "Offset",
     "PartitionColumns",
     "PolledBatch",
+    "RebalanceListener",
     "RebalanceProtocol",
+    "RebalanceStep",
+    "Regex",
     "StartOffset",
     "TopicPartition",
     "TopicRacks",

@@ -25,6 +25,7 @@
 Imports: cluster, protocol, records, wire.
 """
 
+from kwire.cluster import GroupMetadata
 from kwire.producer.bulk import BulkResponse, BulkResult
 from kwire.producer.explain import Explanation, Hold, Reason
 from kwire.producer.futures import ProduceResponse, RecordMetadata
@@ -32,7 +33,6 @@ from kwire.producer.message import Message
 from kwire.producer.partitioner import Partitioner
 from kwire.producer.producer import Producer
 from kwire.producer.producer_request import ProducerRequest
-from kwire.producer.transaction import GroupMetadata
 
 __all__ = [
     "BulkResponse",

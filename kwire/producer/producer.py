@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
 from kwire.arguments import check_timeout
-from kwire.cluster import Cluster, ClusterEvent, Topic
+from kwire.cluster import Cluster, ClusterEvent, GroupMetadata, Topic
 from kwire.errors import (
     ClosedError,
     FatalError,
@@ -44,7 +44,6 @@ from kwire.producer.message import Data, Headers, Message, check_message
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.options import ProducerKwargs
 from kwire.producer.producer_request import DeliveryOptions, ProducerRequest
-from kwire.producer.transaction import GroupMetadata
 
 # How long the loop's thread may take to say what a wait is about.
 _GRACE = 5.0

@@ -29,7 +29,7 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from kwire.cluster import Backoff, ClusterView, PendingRequest, ToCoordinator
+from kwire.cluster import Backoff, ClusterView, GroupMetadata, PendingRequest, ToCoordinator
 from kwire.errors import (
     AbortableError,
     BrokerError,
@@ -184,15 +184,6 @@ _V2 = 2
 _ADD_PARTITIONS_MAX, _END_MAX, _OFFSETS_MAX, _PRODUCE_MAX = 3, 4, 4, 11
 
 _OFFSETS_V2_MAX = 5  # v6 names topics by id
-
-
-class GroupMetadata(NamedTuple):
-    """Who commits offsets: with the member's generation, brokers fence a member that lost its partitions (KIP-447)."""
-
-    group_id: str
-    generation_id: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
 
 
 class _Offsets(NamedTuple):
