@@ -11,6 +11,7 @@ from kwire import errors
 from kwire.errors import (
     AuthorizationError,
     BrokerError,
+    CommitError,
     CorruptRecordsError,
     DecodeError,
     DeliveryError,
@@ -55,6 +56,8 @@ def make(cls: type[KwireError]) -> KwireError:
         required = {"possibly_persisted": True}
     elif cls is UndeliveredError:
         required = {"possibly_persisted": True, "records": {"t": 2}}
+    elif cls is CommitError:
+        required = {"failed": {}, "committed": {("t", 1)}}
     return cls("what", remedy="do", topic="t", **required)
 
 

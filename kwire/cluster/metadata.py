@@ -30,6 +30,9 @@ _TRANSIENT = frozenset(
     {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 )
 
+# Among the topics of a state machine: it needs all that this client may see. No topic can have this name.
+ALL_TOPICS = "*"
+
 STEP = 2_000  # partitions, a topic counting as one more
 # How many partitions a response may lack of a topic: an index beyond that is ignored.
 MISSING_MAX = 10_000
@@ -403,6 +406,10 @@ class MetadataUpdater:
 
     def request(self, version: int) -> MetadataRequest:
         """Return the request. Before v1 an empty list means all topics; then a client without topics gets all."""
+        if ALL_TOPICS in self._named:
+            return MetadataRequest(
+                topics=None if version >= 1 else [], **({"allow_auto_topic_creation": False} if version >= 4 else {})
+            )
         topics = [MetadataRequest.Topic(name=name) for name in sorted(self._named)]
         if version < 4:
             return MetadataRequest(topics=topics)
@@ -417,7 +424,8 @@ class MetadataUpdater:
         self._last_error = None
         if self._is_whole:
             self._refreshed_at = now
-        kept = () if self._is_whole else self.topics - self._named
+        wanted = self.snapshot.topics.keys() if ALL_TOPICS in self.topics else self.topics
+        kept = () if self._is_whole else wanted - self._named
         self.update_steps = self.snapshot.updating(response, now, kept=kept)
         self._answered_at = now
         return self.continue_update()
@@ -478,6 +486,7 @@ class MetadataUpdater:
     def _unsettled(self) -> str | None:
         """Return the reason for another request, with back-off, if a topic or a leader is still missing."""
         wanted = (self._asked & self.topics) - self._to_create  # those have a request of their own
+        wanted -= {ALL_TOPICS}
         for name in sorted(wanted & self.snapshot.unsettled | wanted - self.snapshot.topics.keys()):
             topic = self.snapshot.topics.get(name)
             if topic is None or topic.error_code:

@@ -565,8 +565,8 @@ class CommitManager:
             code, offset = found.get(key, (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
             code = group_code or code
             if code:
-                where = {"topic": key[0], "partition": key[1], "group": self.route.key}
-                self._lookup_failed(lookup, broker_error(code, api="OffsetFetch", **where), now)
+                error = broker_error(code, api="OffsetFetch", topic=key[0], partition=key[1], group=self.route.key)
+                self._lookup_failed(lookup, error, now)
             else:
                 self._found(lookup, offset, now)
 

@@ -1,4 +1,4 @@
-"""What a consumer subscribes to: topics by name, by a pattern that is matched here, or by one that the broker matches."""
+"""What a consumer subscribes to: topics by name, a pattern that is matched here, or one that the broker matches."""
 
 from __future__ import annotations
 
