@@ -18,6 +18,11 @@
     assignors      how the members of a classic group divide partitions           (loop thread, or one of its own)
     validation     whether a log still has what was read (KIP-320)                (loop thread)
     subscription   topics by name or pattern
+    membership     membership in a group; the choice of its protocol              (loop thread)
+    group_member   what members of both protocols share; rebalance steps          (loop thread)
+    classic_membership   the classic protocol                                     (loop thread)
+    consumer_membership  the new protocol, KIP-848                                (loop thread)
+    topic_watch    the group's topics in metadata that may be incomplete          (loop thread)
     commits        OffsetCommit and OffsetFetch                                   (loop thread)
     rebalance      steps of a rebalance, and the user's listener
     routing        the leader of a partition, or why there is none                (loop thread)

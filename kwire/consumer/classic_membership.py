@@ -102,7 +102,6 @@ class ClassicMembership(GroupMember):
         self._heartbeat_failures = 0
         self._session_since = 0.0  # when the coordinator last took a heartbeat
         self._leave_until: float | None = None
-        self._polls_seen = 0
         self._outbox: list[PendingRequest] = []
         self._now = 0.0
         if subscription.regex is not None:
@@ -170,8 +169,7 @@ class ClassicMembership(GroupMember):
         self._end_round()
         self.set_generation(self.member_id if self.options.instance_id is not None else "", -1)
         self.state = MemberState.STALE
-        self._polls_seen = self.context.poll_timer.polls
-        self.context.poll_timer.wake = self.context.wake
+        self.await_poll()
         self._demand_rejoin("polls were too far apart")
         self.steps.lose(lambda now: None, now)
 
@@ -188,10 +186,8 @@ class ClassicMembership(GroupMember):
             self._metadata_changed(view.snapshot, view)
         if self.must_leave:
             self._turn_leave(now)
-        elif self.state is MemberState.STALE:
-            if self.steps.is_idle and self.context.poll_timer.polls != self._polls_seen:
-                self.context.poll_timer.wake = None
-                self.state = MemberState.UNJOINED
+        elif self.state is MemberState.STALE and self.has_polled_again():
+            self.state = MemberState.UNJOINED
         if not self.must_leave and self.state is not MemberState.STALE:
             if self._assign is not None:
                 self._assign(now)
@@ -235,10 +231,10 @@ class ClassicMembership(GroupMember):
             self.steps.take_away(gone, lambda now: None, now)
             return
         # Members that join with different topics would cause one round after the other (KAFKA-7126).
-        if self.subscription.pattern is not None and self.snapshot.at <= self._demanded_at:
-            if now < self._demanded_at + _METADATA_SECONDS:
-                view.request_metadata("a member with a pattern joins its group")
-                return
+        is_old = self.subscription.pattern is not None and self.snapshot.at <= self._demanded_at
+        if is_old and now < self._demanded_at + _METADATA_SECONDS:
+            view.request_metadata("a member with a pattern joins its group")
+            return
         self._join(now)
 
     def _join(self, now: float) -> None:
@@ -344,8 +340,8 @@ class ClassicMembership(GroupMember):
 
     def _no_common_assignor(self) -> GroupError:
         error = GroupError(
-            f"the other members of the group have none of this one's assignors, {', '.join(self._assignors)}, or are no "
-            "consumers",
+            f"the other members of the group are no consumers, or have none of the assignors of this one, "
+            f"{', '.join(self._assignors)}",
             group=self.options.group,
             remedy="give all members of a group an assignor in common",
         )

@@ -102,7 +102,6 @@ class ConsumerMembership(GroupMember):
         self._unreleased_since: float | None = None
         self._error_polls = -1  # the poll that got the last error that is no end
         self._leave_until: float | None = None
-        self._polls_seen = 0
         self._outbox: list[PendingRequest] = []
         self._now = 0.0
         context.commits.is_epoch = True
@@ -163,8 +162,7 @@ class ConsumerMembership(GroupMember):
         epoch = _LEAVE_EPOCH if self.options.instance_id is None else _LEAVE_STATIC_EPOCH
         self._outbox.append(self._leave_request(epoch, lambda: None))
         self._move(MemberState.STALE)
-        self._polls_seen = self.context.poll_timer.polls
-        self.context.poll_timer.wake = self.context.wake
+        self.await_poll()
         self._drop_membership()
         self.steps.lose(lambda now: None, now)
 
@@ -184,8 +182,7 @@ class ConsumerMembership(GroupMember):
         if self.must_leave:
             self._turn_leave(now)
         elif self.state is MemberState.STALE:
-            if self.steps.is_idle and self.context.poll_timer.polls != self._polls_seen:
-                self.context.poll_timer.wake = None
+            if self.has_polled_again():
                 self._rejoin(now)
         elif self.state is MemberState.RECONCILING:
             self._turn_reconcile(now, view)

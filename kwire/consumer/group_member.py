@@ -59,7 +59,7 @@ class MemberState(Enum):
 
 
 class Member(NamedTuple):
-    """A member as it sees itself. In a classic group `epoch` is its generation. `protocol` is None before the choice."""
+    """A member as it sees itself; `epoch` is the generation in a classic group, `protocol` None before the choice."""
 
     id: str
     epoch: int
@@ -300,6 +300,7 @@ class GroupMember(ABC):
         self.must_forget_coordinator = False
         self.leave_mode: LeaveMode = "default"
         self._on_left: Callable[[], object] | None = None
+        self._polls_seen = 0
 
     # -- for Membership
 
@@ -352,6 +353,18 @@ class GroupMember(ABC):
         on_left, self._on_left = self._on_left, None
         if on_left is not None:
             on_left()
+
+    def await_poll(self) -> None:
+        """Have the next poll cause a turn."""
+        self._polls_seen = self.context.poll_timer.polls
+        self.context.poll_timer.wake = self.context.wake
+
+    def has_polled_again(self) -> bool:
+        """Return whether a poll has begun since `await_poll`, and the steps before it are over."""
+        if not self.steps.is_idle or self.context.poll_timer.polls == self._polls_seen:
+            return False
+        self.context.poll_timer.wake = None
+        return True
 
     def set_generation(self, member_id: str, epoch: int) -> None:
         """Set who the member is from now on, for heartbeats, commits and transactions."""

@@ -154,8 +154,8 @@ class Membership:
         self._check_poll_interval(member, now)
         requests = member.turn(now, view)
         if isinstance(member, ConsumerMembership) and member.must_fall_back:
-            self._fall_back(member)
-            requests += self._member.turn(now, view)
+            classic = self._member = self._fall_back(member)
+            requests += classic.turn(now, view)
         return requests
 
     def _subscribe(self, subscription: Subscription) -> None:
@@ -171,10 +171,10 @@ class Membership:
         else:
             self._member = ConsumerMembership(self._context, self._steps, subscription, self._member_id)
 
-    def _fall_back(self, member: ConsumerMembership) -> None:
+    def _fall_back(self, member: ConsumerMembership) -> ClassicMembership:
         _log.info("group %s speaks the classic protocol: %s", self._options.group, member.fall_back_reason)
         self._has_fallen_back = True
-        self._member = ClassicMembership(self._context, self._steps, member.subscription)
+        return ClassicMembership(self._context, self._steps, member.subscription)
 
     def _leave(self) -> None:
         member = self._member
@@ -200,8 +200,8 @@ class Membership:
             self._deadline = expires_at
             return
         _log.warning(
-            "group %s: no poll for %.1f s, more than max_poll_interval_ms allows: this member leaves, and the next poll "
-            "joins again. Raise max_poll_interval_ms, or lower max_poll_records",
+            "group %s: no poll for %.1f s, which is more than max_poll_interval_ms: this member leaves, and the next "
+            "poll joins again. Raise max_poll_interval_ms, or lower max_poll_records",
             self._options.group, now - since,
         )  # fmt: skip
         member.poll_expired(now)
