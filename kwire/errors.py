@@ -34,6 +34,9 @@ the error of a task from an executor to the driver.
         RebalanceInProgressError  ... a rebalance must end first: poll, then commit
         FencedInstanceError       ... another consumer has the same group_instance_id
         AssignorError             ... its assignor raised, or its assignment is wrong
+      AcknowledgeError            a record of a share group cannot be acknowledged, or was not
+        LockLostError             ... since its lock has ended: it is delivered again
+      WakeupError                 wakeup() ended a wait
       BufferFullError             the producer's memory limit, with `when_full="raise"`
       TransactionError            a transaction cannot go on
         AbortableError            ... abort it and begin another
@@ -335,6 +338,18 @@ class FencedInstanceError(GroupError):
 
 class AssignorError(GroupError):
     """An assignor raised, or returned what no group may have, such as a partition for two members. See `__cause__`."""
+
+
+class AcknowledgeError(KwireError, RuntimeError):
+    """A record of a share group cannot be acknowledged like this, or was not acknowledged before the next poll."""
+
+
+class LockLostError(AcknowledgeError):
+    """The lock of a record of a share group has ended: the group delivers the record again."""
+
+
+class WakeupError(KwireError):
+    """`wakeup` ended a wait."""
 
 
 class BufferFullError(KwireError):
