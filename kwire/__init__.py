@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kwire import protocol as protocol
     from kwire import records as records
     from kwire import session as session
+    from kwire import share as share
     from kwire import simulation as simulation
     from kwire import spark as spark
     from kwire.admin import Admin as Admin
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from kwire.consumer import Offset as Offset
     from kwire.consumer import Regex as Regex
     from kwire.errors import AbortableError as AbortableError
+    from kwire.errors import AcknowledgeError as AcknowledgeError
     from kwire.errors import AuthenticationError as AuthenticationError
     from kwire.errors import AuthorizationError as AuthorizationError
     from kwire.errors import BrokerError as BrokerError
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from kwire.errors import FencedInstanceError as FencedInstanceError
     from kwire.errors import GroupError as GroupError
     from kwire.errors import KwireError as KwireError
+    from kwire.errors import LockLostError as LockLostError
     from kwire.errors import LogTruncationError as LogTruncationError
     from kwire.errors import NoOffsetError as NoOffsetError
     from kwire.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     from kwire.errors import RequestTimeoutError as RequestTimeoutError
     from kwire.errors import SerializationError as SerializationError
     from kwire.errors import TopicError as TopicError
+    from kwire.errors import WakeupError as WakeupError
     from kwire.net import KafkaSelector as KafkaSelector
     from kwire.net import Tls as Tls
     from kwire.producer import Message as Message
@@ -73,9 +77,14 @@ if TYPE_CHECKING:
     from kwire.producer import RecordMetadata as RecordMetadata
     from kwire.records import Compression as Compression
     from kwire.session import Sasl as Sasl
+    from kwire.share import AcknowledgeType as AcknowledgeType
+    from kwire.share import ShareConsumer as ShareConsumer
+    from kwire.share import ShareRecord as ShareRecord
 
 _HOMES = {
     "AbortableError": "kwire.errors",
+    "AcknowledgeError": "kwire.errors",
+    "AcknowledgeType": "kwire.share",
     "Admin": "kwire.admin",
     "Ago": "kwire.consumer",
     "AtTimestamp": "kwire.consumer",
@@ -100,6 +109,7 @@ _HOMES = {
     "GroupMetadata": "kwire.cluster",
     "KafkaSelector": "kwire.net",
     "KwireError": "kwire.errors",
+    "LockLostError": "kwire.errors",
     "LogTruncationError": "kwire.errors",
     "Message": "kwire.producer",
     "NewTopic": "kwire.admin",
@@ -116,14 +126,17 @@ _HOMES = {
     "RequestTimeoutError": "kwire.errors",
     "Sasl": "kwire.session",
     "SerializationError": "kwire.errors",
+    "ShareConsumer": "kwire.share",
+    "ShareRecord": "kwire.share",
     "Tls": "kwire.net",
     "TopicError": "kwire.errors",
+    "WakeupError": "kwire.errors",
 }
 
 _PACKAGES = frozenset(
     {
         "admin", "aio", "broker", "cli", "cluster", "consumer", "errors", "metrics", "net", "producer", "protocol",
-        "records", "session", "simulation", "spark",
+        "records", "session", "share", "simulation", "spark",
     }
 )  # fmt: skip
 

@@ -19,6 +19,7 @@ from kwire.errors import ConfigurationError
 from kwire.option_names import FOREIGN, NOT_SUPPORTED, OWNERS
 from kwire.options import option_table, options_of
 from kwire.producer.options import ProducerKwargs, ProducerSettings
+from kwire.share.options import ShareConsumerKwargs, ShareConsumerOptions
 
 CLIENTS: list[Any] = [
     kwire.Producer,
@@ -29,6 +30,7 @@ CLIENTS: list[Any] = [
     kwire.Cluster,
 ]
 DECLARING = [ClientConfig, ProducerSettings, ConsumerOptions]
+ALL_DECLARING = [*DECLARING, ShareConsumerOptions]
 
 
 def refusal(client: Callable[..., object], *args: Any, **options: Any) -> str:
@@ -37,7 +39,7 @@ def refusal(client: Callable[..., object], *args: Any, **options: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("declaring", DECLARING)
+@pytest.mark.parametrize("declaring", ALL_DECLARING)
 def test_every_option_is_declared_and_its_default_is_allowed(declaring: type[Any]) -> None:
     names = {field.name for field in dataclasses.fields(declaring)} - {"bootstrap"}
     assert names == set(options_of(declaring))
@@ -54,6 +56,7 @@ def test_every_option_is_declared_and_its_default_is_allowed(declaring: type[Any
         (ClientKwargs, [ClientConfig]),
         (ProducerKwargs, [ClientConfig, ProducerSettings]),
         (ConsumerKwargs, [ClientConfig, ConsumerOptions]),
+        (ShareConsumerKwargs, [ClientConfig, ShareConsumerOptions]),
     ],
 )
 def test_the_typed_keywords_agree_with_the_declarations(keywords: Any, declaring: list[Any]) -> None:
@@ -247,6 +250,10 @@ def test_the_tables_of_names_lead_to_existing_options() -> None:
                           option_table(ClientConfig, defaults={"allow_auto_create_topics": False})]),
         (kwire.aio.Consumer, [option_table(ConsumerOptions),
                               option_table(ClientConfig, defaults={"allow_auto_create_topics": False})]),
+        (kwire.ShareConsumer, [option_table(ShareConsumerOptions),
+                               option_table(ClientConfig, defaults={"allow_auto_create_topics": False})]),
+        (kwire.aio.ShareConsumer, [option_table(ShareConsumerOptions),
+                                   option_table(ClientConfig, defaults={"allow_auto_create_topics": False})]),
         (kwire.Admin, [option_table(ClientConfig)]),
     ],
 )  # fmt: skip

@@ -1,16 +1,18 @@
-"""The faces for asyncio: the cores, options and guarantees of `kwire.Producer` and `kwire.Consumer`, awaited.
+"""The faces for asyncio: the cores, options and guarantees of the clients for threads, awaited.
 
-    producer  `kwire.aio.Producer`
-    consumer  `kwire.aio.Consumer`
-    waiting   how a task waits for what happens on a client's own thread
+    producer        `kwire.aio.Producer`
+    consumer        `kwire.aio.Consumer`
+    share_consumer  `kwire.aio.ShareConsumer`
+    waiting         how a task waits for what happens on a client's own thread
 
 The event loop of a client stays a thread of its own: an application that is busy for seconds would otherwise miss
 answers and time limits. No call uses a thread pool. Everything works in any running asyncio loop, in several in turn.
 
-Imports: cluster, consumer, producer, records.
+Imports: cluster, consumer, producer, records, share.
 """
 
 from kwire.aio.consumer import Consumer
 from kwire.aio.producer import Producer
+from kwire.aio.share_consumer import ShareConsumer
 
-__all__ = ["Consumer", "Producer"]
+__all__ = ["Consumer", "Producer", "ShareConsumer"]
