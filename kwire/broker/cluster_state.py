@@ -17,6 +17,7 @@ from zlib import crc32
 from kwire.broker.consumer_groups import ConsumerGroupCoordinator
 from kwire.broker.diagnostics import Oddities, logger
 from kwire.broker.faults import Faults
+from kwire.broker.fetch_sessions import FetchSessionCache
 from kwire.broker.group_configs import GroupConfigs
 from kwire.broker.group_registry import GroupRegistry
 from kwire.broker.groups import GroupCoordinator
@@ -25,6 +26,7 @@ from kwire.broker.log import Storage
 from kwire.broker.offsets import OffsetManager
 from kwire.broker.options import Options, TopicSettings
 from kwire.broker.partition import NO_LEADER, Partition
+from kwire.broker.quotas import ClientQuota
 from kwire.broker.share_coordinator import ShareCoordinator, ShareKey
 from kwire.broker.share_groups import ShareGroup, ShareGroupCoordinator
 from kwire.broker.share_partition_manager import SharePartitionManager
@@ -79,6 +81,10 @@ class ClusterState:
         self.timers = Timers()
         self.storage = Storage(options.storage_bytes_max)
         self.random = Random(options.seed)
+        self.fetch_sessions = {
+            node.id: FetchSessionCache(options.fetch_session_slots, Random(options.seed)) for node in nodes
+        }
+        self._fetch_quotas: dict[str, ClientQuota] = {}
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
         self.topics_revision = 0  # grows with every change of topics
@@ -136,10 +142,17 @@ class ClusterState:
         ordered = ids[start:] + ids[:start]
         return next((id for id in ordered if self.nodes[id].is_up), NO_LEADER)
 
+    def fetch_quota(self, client_id: str) -> ClientQuota | None:
+        """Return the fetch quota of a client, or None without quotas. Clients share theirs over all brokers."""
+        if not self.options.fetch_quota_bytes_per_second:
+            return None
+        return self._fetch_quotas.setdefault(client_id, ClientQuota(self.options.fetch_quota_bytes_per_second))
+
     def stop_node(self, id: int, now: float) -> None:
         """Stop a broker: its partitions, groups and transactions move to others."""
         if not self.nodes[id].is_up:
             return
+        self.fetch_sessions[id].sessions.clear()
         groups, transactions = self._coordinators()
         self.nodes[id].is_up = False
         self.share_partitions.node_stopped(id)

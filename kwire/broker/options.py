@@ -63,6 +63,9 @@ class ClusterKwargs(TypedDict, total=False):
     transactional_id_expiration_ms: int
     fetch_max_bytes: int
     fetch_max_wait_ms: int
+    fetch_session_slots: int
+    fetch_quota_bytes_per_second: int
+    replica_selector: str
     group_initial_rebalance_delay_ms: int
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
@@ -143,6 +146,9 @@ class Options:
     # Fetches.
     fetch_max_bytes: int = 57_671_680
     fetch_max_wait_ms: int = 600_000  # the upper limit of max_wait_ms
+    fetch_session_slots: int = 1_000  # of each broker (KIP-227); 0: no sessions
+    fetch_quota_bytes_per_second: int = 0  # of each client id (KIP-124); 0: no quota
+    replica_selector: str = ""  # "rack": clients read from a replica in their rack (KIP-392)
 
     # Groups. Kafka's initial delay is 3 s; a test cluster does not wait for members that start later.
     group_initial_rebalance_delay_ms: int = 0
@@ -207,6 +213,8 @@ class Options:
         if self.consumer_group_migration_policy not in MIGRATION_POLICIES:
             why = f"consumer_group_migration_policy is {self.consumer_group_migration_policy!r}"
             raise ConfigurationError(why, remedy=f"give one of {', '.join(MIGRATION_POLICIES)}")
+        if self.replica_selector not in ("", "rack"):
+            raise ConfigurationError(f"replica_selector is {self.replica_selector!r}", remedy='give "rack" or ""')
         try:
             TopicSettings.parse(self, {})
         except BrokerError as error:

@@ -42,6 +42,7 @@ class Partition:
         self.leader = self.isr[0] if is_up(self.isr[0]) else NO_LEADER
         self.leader_epoch = 0
         self.is_deleted = False
+        self._left_at: dict[int, int] = {}  # log end of the replicas that left the ISR
         self._replication = options.replication_ms / 1000
         self._timers = timers
         self._listeners: dict[Listener, None] = {}  # an ordered set
@@ -57,14 +58,18 @@ class Partition:
 
     def check_leader(self, node: int, epoch: int = NO_EPOCH) -> None:
         """Raise BrokerError unless `node` leads, in `epoch` (-1: any epoch, KIP-320)."""
+        self.check_epoch(epoch)
+        if self.leader != node:
+            raise self._error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} does not lead it")
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raise BrokerError unless the leader's epoch is `epoch` (-1: any)."""
         if self.is_deleted:
             raise self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
         if epoch not in (NO_EPOCH, self.leader_epoch):
             fenced = epoch < self.leader_epoch
             code = ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH
             raise self._error(code, f"epoch {epoch}, but the leader's is {self.leader_epoch}")
-        if self.leader != node:
-            raise self._error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node} does not lead it")
 
     def check_replica(self, node: int) -> None:
         """Raise NOT_LEADER_OR_FOLLOWER unless `node` has a replica of the partition."""
@@ -123,13 +128,16 @@ class Partition:
             return
         if len(self.isr) > 1 and node in self.isr:
             self.isr.remove(node)
+            self._left_at[node] = self.log.end_offset if node == self.leader else self.log.high_watermark
         if self.leader != node:
             self.replicate(now)
             return
         candidates = [replica for replica in self.isr if is_up(replica)]
         if not candidates and self.settings.unclean_election:
             candidates = [replica for replica in self.replicas if is_up(replica)]
-            self.isr = candidates[:1] or self.isr
+            if candidates:
+                self._elect_unclean(candidates[0], now)
+                return
         self._elect(candidates[0] if candidates else NO_LEADER, now, keeps_log=not candidates)
 
     def broker_started(self, node: int, is_up: Callable[[int], bool], now: float) -> None:
@@ -138,8 +146,12 @@ class Partition:
             return
         if self.leader == NO_LEADER and node in self.isr:
             self._elect(node, now, keeps_log=True)
+        elif self.leader == NO_LEADER and self.settings.unclean_election:
+            self._elect_unclean(node, now)
         if self.leader != NO_LEADER:
             self.isr += [replica for replica in self.replicas if is_up(replica) and replica not in self.isr]
+            for replica in self.isr:
+                self._left_at.pop(replica, None)
         self.notify(now)
 
     def move_leader(self, node: int, now: float) -> None:
@@ -158,6 +170,12 @@ class Partition:
             self.log.begin_epoch(self.leader_epoch)
             self.replicate(now)
         self.notify(now)
+
+    def _elect_unclean(self, node: int, now: float) -> None:
+        """Elect a replica that is not in sync: what was written since it left the ISR is lost, acknowledged or not."""
+        self.isr = [node]
+        self.log.truncate(self._left_at.get(node, self.log.high_watermark))
+        self._elect(node, now, keeps_log=False)
 
     def delete(self, now: float) -> None:
         """Delete the records: the topic is deleted."""

@@ -14,7 +14,6 @@
     fetch_request  one Fetch request and its response                             (loop thread)
     fetch_session  what a broker knows already, and what changes (KIP-227)        (loop thread)
     offsets        starts and offsets; ListOffsets: earliest, latest, by time     (loop thread)
-    offsets        ListOffsets: earliest, latest, by timestamp                    (loop thread)
     assignors      how the members of a classic group divide partitions           (loop thread, or one of its own)
     validation     whether a log still has what was read (KIP-320)                (loop thread)
     subscription   topics by name or pattern

@@ -39,10 +39,10 @@ class TestFetchWaiting:
 
     def test_a_fetch_completes_when_the_leader_moves(self) -> None:
         bench = Bench()
-        waiting = bench.fetch_later(max_wait_ms=500)
+        waiting = bench.fetch_later(max_wait_ms=500, epoch=0)
         bench.topic.partitions[0].move_leader(bench.follower, bench.now)
         result = waiting.response.responses[0].partitions[0]
-        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert result.error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert result.current_leader.leader_id == bench.leader("t")
 
     def test_a_fetch_completes_when_the_topic_is_deleted(self) -> None:
@@ -80,14 +80,6 @@ class TestFetchErrors:
         bench.produce(GOOD)
         bench.topic.partitions[0].move_leader(bench.follower, 0.0)
         assert bench.fetch(version=version, **more).error_code == error
-
-    def test_fetch_sessions_are_unknown(self) -> None:
-        bench = Bench()
-        request = bench.fetch_request()
-        request.session_id, request.session_epoch = 9, 1
-        assert bench.request(bench.leader("t"), request).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        request.session_id, request.session_epoch = 0, 0
-        assert bench.request(bench.leader("t"), request).session_id == 0
 
     def test_truncated_records_yield_a_diverging_epoch(self) -> None:
         bench = Bench(replication_ms=100)

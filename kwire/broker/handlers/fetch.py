@@ -1,7 +1,10 @@
-"""Handle Fetch: read partitions that this broker leads, and wait until `min_bytes` are available or time is up.
+"""Handle Fetch: read partitions that this broker has, and wait until `min_bytes` are available or time is up.
 
-There are no fetch sessions (KIP-227): session id 0 in the response makes the client name all partitions each time. The
+Within a fetch session (KIP-227) a request names what has changed, and the response has the partitions with news. The
 last batch is cut at the size limit. Before KIP-74 (v0 to v2) the first batch is cut, too.
+
+Only the leader serves clients before v11. Later ones may read from followers, and a leader with `replica_selector`
+"rack" names the replica in the client's rack (KIP-392).
 """
 
 from __future__ import annotations
@@ -10,23 +13,24 @@ from collections.abc import Sequence
 
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import Topic
+from kwire.broker.fetch_sessions import FetchContext, FetchPartition
 from kwire.broker.handlers.handler import Handler, LeaderHints
 from kwire.broker.log import PartitionLog, StoredBatch
 from kwire.broker.options import TopicSettings
-from kwire.broker.partition import Partition
+from kwire.broker.partition import NO_LEADER, Partition
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
 from kwire.records import Compression, convert
 
 _FIRST_VERSION_BY_ID = 13
+_FIRST_VERSION_WITH_RACK = 11
 _FIRST_VERSION_WITH_LEADERS = 12
 _FIRST_VERSION_WITH_ENDPOINTS = 16
 _FIRST_VERSION_WITH_LIMIT = 3  # of the whole response; before, a batch larger than a partition's limit is cut
 _FIRST_VERSION_WITH_V2 = 4
 _FIRST_VERSION_WITH_V1 = 2
 _FIRST_VERSION_WITH_ZSTD = 10
-_FINAL_EPOCH, _INITIAL_EPOCH = -1, 0
 READ_COMMITTED = 1
 
 _Requested = FetchRequest.Topic.Partition
@@ -34,57 +38,71 @@ _Result = FetchResponse.Topic.Partition
 
 
 def handle(broker: Broker, request: FetchRequest, context: RequestContext, now: float) -> FetchResponse | None:
-    if request.session_id != 0 or request.session_epoch not in (_FINAL_EPOCH, _INITIAL_EPOCH):
-        return error_response(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, context.version)
-    fetch = Fetch(broker, request, context)
+    cluster = broker.cluster
+    quota = cluster.fetch_quota(context.client_id)
+    if quota is not None and now < quota.muted_until:
+        cluster.timers.at(quota.muted_until, lambda now: _handle_later(broker, request, context, now))
+        return None
+    try:
+        opened = cluster.fetch_sessions[broker.id].open(request, context.version, now)
+    except BrokerError as error:
+        return error_response(request, error.code, context.version)
+    fetch = Fetch(broker, request, opened, context)
     if request.max_wait_ms <= 0 or fetch.is_ready():
-        return fetch.response()
-    wait_ms = min(request.max_wait_ms, broker.cluster.options.fetch_max_wait_ms)
+        return fetch.response(now)
+    wait_ms = min(request.max_wait_ms, cluster.options.fetch_max_wait_ms)
     fetch.wait(now + wait_ms / 1000)
     return None
+
+
+def _handle_later(broker: Broker, request: FetchRequest, context: RequestContext, now: float) -> None:
+    if not context.is_complete and broker.node.is_up:
+        response = handle(broker, request, context, now)
+        if response is not None:
+            context.respond(response)
 
 
 class Fetch:
     """One request and the partitions that it reads. It is checked again whenever one of them changes (DelayedFetch)."""
 
-    def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext) -> None:
+    def __init__(self, broker: Broker, request: FetchRequest, opened: FetchContext, context: RequestContext) -> None:
         self._broker = broker
         self._request = request
+        self._opened = opened
         self._context = context
         self._partitions = self._find_partitions()
 
     def _find_partitions(self) -> list[Partition]:
         found = []
-        for requested in self._request.topics:
+        for one in self._opened.partitions:
             try:
-                topic = self._find_topic(requested)
+                partition = self._find_topic(one).partition(one.requested.partition)
             except BrokerError:
                 continue
-            found += [
-                p for p in (topic.partition(partition.partition) for partition in requested.partitions) if p is not None
-            ]
+            if partition is not None:
+                found.append(partition)
         return found
 
     def is_ready(self) -> bool:
-        """Return whether the response can be sent now: there are enough bytes, or an error."""
+        """Return whether the response can be sent now: there are enough bytes, an error, or another replica to name."""
         size = 0
-        has_partitions = False
-        for topic in self._request.topics:
-            for requested in topic.partitions:
-                has_partitions = True
-                try:
-                    partition = self._find_partition(topic, requested)
-                    diverges = _diverges(partition.log, requested)
-                except BrokerError:
-                    return True
-                log, upper_bound = partition.log, self._upper_bound(partition)
-                if diverges or not log.start_offset <= requested.fetch_offset <= log.end_offset:
-                    return True
-                available = log.bytes_between(requested.fetch_offset, upper_bound)
-                size += min(available, requested.partition_max_bytes)
-                if size >= self._request.min_bytes and (size or self._request.min_bytes <= 0):
-                    return True
-        return not has_partitions
+        for one in self._opened.partitions:
+            requested = one.requested
+            try:
+                partition = self._find_partition(one)
+                diverges = _diverges(partition.log, requested)
+            except BrokerError:
+                return True
+            log, upper_bound = partition.log, self._upper_bound(partition)
+            if diverges or not log.start_offset <= requested.fetch_offset <= log.end_offset:
+                return True
+            if self._preferred_replica(partition) is not None:
+                return True
+            available = log.bytes_between(requested.fetch_offset, upper_bound)
+            size += min(available, requested.partition_max_bytes)
+            if size >= self._request.min_bytes and (size or self._request.min_bytes <= 0):
+                return True
+        return not self._opened.partitions
 
     def wait(self, until: float) -> None:
         self._timer = self._broker.cluster.timers.at(until, self._complete)
@@ -100,23 +118,26 @@ class Fetch:
         for partition in self._partitions:
             partition.remove_listener(self._check)
         if not self._context.is_complete:
-            self._context.respond(self.response())
+            self._context.respond(self.response(now))
 
-    def response(self) -> FetchResponse:
-        room = min(self._request.max_bytes, self._broker.cluster.options.fetch_max_bytes)
+    def response(self, now: float) -> FetchResponse:
+        """Return the response, and open the session that the client wants."""
         hints = LeaderHints(self._broker.cluster)
-        topics = []
-        is_empty = True
-        for topic in self._request.topics:
-            results = []
-            for requested in topic.partitions:
-                result = self._read(topic, requested, room, hints, at_least_one=is_empty)
-                size = len(result.records or b"")
-                room -= size
-                is_empty = is_empty and not size
-                results.append(result)
-            topics.append(FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=results))
-        response = FetchResponse(responses=topics)
+        read = self._read_all(hints)
+        quota = self._broker.cluster.fetch_quota(self._context.client_id)
+        session = self._opened.session
+        if quota is not None:
+            throttle_ms = quota.throttle_ms(sum(len(result.records or b"") for _, result in read), now)
+            if throttle_ms:
+                return FetchResponse(
+                    throttle_time_ms=throttle_ms, session_id=session.id if session else 0, responses=[]
+                )
+        if session is None:
+            cache = self._broker.cluster.fetch_sessions[self._broker.id]
+            session_id = cache.create(self._opened, self._context.version, now)
+        else:
+            session_id = session.id
+        response = FetchResponse(session_id=session_id, responses=self._results(read))
         if self._context.version >= _FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = [
                 FetchResponse.NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
@@ -124,16 +145,42 @@ class Fetch:
             ]
         return response
 
-    def _read(
-        self, topic: FetchRequest.Topic, requested: _Requested, room: int, hints: LeaderHints, *, at_least_one: bool
-    ) -> _Result:
+    def _read_all(self, hints: LeaderHints) -> list[tuple[FetchPartition, _Result]]:
+        room = min(self._request.max_bytes, self._broker.cluster.options.fetch_max_bytes)
+        read = []
+        is_empty = True
+        for one in self._opened.partitions:
+            result = self._read(one, room, hints, at_least_one=is_empty)
+            size = len(result.records or b"")
+            room -= size
+            is_empty = is_empty and not size
+            read.append((one, result))
+        return read
+
+    def _results(self, read: Sequence[tuple[FetchPartition, _Result]]) -> list[FetchResponse.Topic]:
+        """Return the results by topic: all of a full request, else those with news."""
+        session = self._opened.session
+        topics: list[FetchResponse.Topic] = []
+        for one, result in read:
+            has_news = one.take_news(result)
+            if session is not None and not has_news:
+                continue
+            if session is not None and result.records:
+                session.move_to_back(one)
+            if not topics or (topics[-1].topic, topics[-1].topic_id) != (one.topic, one.topic_id):
+                topics.append(FetchResponse.Topic(topic=one.topic, topic_id=one.topic_id, partitions=[]))
+            topics[-1].partitions.append(result)
+        return topics
+
+    def _read(self, one: FetchPartition, room: int, hints: LeaderHints, *, at_least_one: bool) -> _Result:
+        requested = one.requested
         try:
-            partition = self._find_partition(topic, requested)
+            partition = self._find_partition(one)
             return self._read_from(partition, requested, room, at_least_one=at_least_one)
         except BrokerError as error:
             result = _error_result(requested, error.code)
             if self._context.version >= _FIRST_VERSION_WITH_LEADERS and hints.applies_to(error.code):
-                leader, epoch = hints.leader_of(self._find_topic(topic).partitions[requested.partition])
+                leader, epoch = hints.leader_of(self._find_topic(one).partitions[requested.partition])
                 result.current_leader = _Result.Leader(leader_id=leader, leader_epoch=epoch)
             return result
 
@@ -147,6 +194,10 @@ class Fetch:
         if _diverges(log, requested):
             epoch, end = log.end_of_epoch(requested.last_fetched_epoch)
             result.diverging_epoch = _Result.EpochEndOffset(epoch=epoch, end_offset=end)
+            return result
+        preferred = self._preferred_replica(partition)
+        if preferred is not None and log.start_offset <= requested.fetch_offset <= log.end_offset:
+            result.preferred_read_replica = preferred
             return result
         limit = max(min(requested.partition_max_bytes, room), 0)
         found = log.read(requested.fetch_offset, max_bytes=limit, upper_bound=upper_bound, at_least_one=at_least_one)
@@ -179,18 +230,33 @@ class Fetch:
         committed = self._request.isolation_level == READ_COMMITTED
         return partition.log.last_stable_offset if committed else partition.log.high_watermark
 
-    def _find_topic(self, requested: FetchRequest.Topic) -> Topic:
-        if self._context.version >= _FIRST_VERSION_BY_ID:
-            return self._broker.cluster.find_topic_by_id(requested.topic_id)
-        return self._broker.cluster.find_topic(requested.topic)
+    def _preferred_replica(self, partition: Partition) -> int | None:
+        """Return the replica in the client's rack that it should read from instead of this leader, if there is one."""
+        rack = self._request.rack_id
+        cluster = self._broker.cluster
+        if not rack or cluster.options.replica_selector != "rack" or partition.leader != self._broker.id:
+            return None
+        nearest = [id for id in partition.isr if cluster.nodes[id].is_up and cluster.nodes[id].rack == rack]
+        return None if not nearest or partition.leader in nearest else nearest[0]
 
-    def _find_partition(self, topic: FetchRequest.Topic, requested: _Requested) -> Partition:
-        name = self._find_topic(topic).name
+    def _find_topic(self, one: FetchPartition) -> Topic:
+        if self._context.version >= _FIRST_VERSION_BY_ID:
+            return self._broker.cluster.find_topic_by_id(one.topic_id)
+        return self._broker.cluster.find_topic(one.topic)
+
+    def _find_partition(self, one: FetchPartition) -> Partition:
+        requested = one.requested
+        name = self._find_topic(one).name
         partition = self._broker.cluster.partition(name, requested.partition)
         refused = self._context.injected_error(name, requested.partition)
         if refused is not None:
             raise broker_error(refused)
-        partition.check_leader(self._broker.id, requested.current_leader_epoch)
+        if self._context.version >= _FIRST_VERSION_WITH_RACK and self._broker.id in partition.isr:
+            partition.check_epoch(requested.current_leader_epoch)
+            if partition.leader == NO_LEADER:
+                raise broker_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            partition.check_leader(self._broker.id, requested.current_leader_epoch)
         return partition
 
 
@@ -228,11 +294,19 @@ def error_response(request: FetchRequest, code: int, version: int) -> FetchRespo
 
 
 def named_partitions(broker: Broker, request: FetchRequest) -> list[tuple[str, int]]:
+    """Return what the request reads: within a session also what it does not name."""
     by_id = broker.cluster.topics_by_id
-    return [
-        (topic.topic or (by_id[topic.topic_id].name if topic.topic_id in by_id else ""), requested.partition)
+    keys = [
+        (topic.topic or topic.topic_id, requested.partition)
         for topic in request.topics
         for requested in topic.partitions
+    ]
+    session = broker.cluster.fetch_sessions[broker.id].sessions.get(request.session_id)
+    if session is not None:
+        keys += session.partitions
+    return [
+        (topic if isinstance(topic, str) else by_id[topic].name if topic in by_id else "", partition)
+        for topic, partition in dict.fromkeys(keys)
     ]
 
 
