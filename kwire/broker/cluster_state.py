@@ -14,6 +14,7 @@ from random import Random
 from uuid import UUID
 from zlib import crc32
 
+from kwire.broker.classic_members import ClassicMembers
 from kwire.broker.consumer_groups import ConsumerGroupCoordinator
 from kwire.broker.diagnostics import Oddities, logger
 from kwire.broker.faults import Faults
@@ -94,6 +95,9 @@ class ClusterState:
         self.consumer_groups = ConsumerGroupCoordinator(
             options, self.timers, self.random, self.group_registry, self, self.group_configs
         )
+        self.classic_members = ClassicMembers(
+            options, self.timers, self.group_registry, self, self.groups, self.consumer_groups
+        )
         self.offsets = OffsetManager(options, self.group_registry)
         markers = MarkerWriter(self.maybe_partition, self.offsets, self.wall_ms)
         self.transactions = TransactionCoordinator(
@@ -171,6 +175,11 @@ class ClusterState:
             partition.broker_started(id, self._is_up, now)
         self._groups_moved(self._moved_keys(groups), now)
         self.transactions.coordinators_moved(self._moved_keys(transactions))
+
+    def classic_protocol(self, group_id: str) -> GroupCoordinator | ClassicMembers:
+        """Return who handles the classic protocol for a group: it may be a consumer group with members."""
+        group = self.consumer_groups.get(group_id)
+        return self.groups if group is None or group.is_empty else self.classic_members
 
     def _groups_moved(self, group_ids: list[str], now: float) -> None:
         self.groups.coordinators_moved(group_ids, now)

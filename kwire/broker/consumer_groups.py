@@ -157,7 +157,7 @@ class ConsumerGroupCoordinator:
     def _find_or_create(self, beat: Heartbeat, now: float) -> ConsumerGroup:
         group = self._registry.get(beat.group_id)
         if isinstance(group, ConsumerGroup):
-            self._check_size(group, beat.member_id)
+            self.check_size(group, beat.member_id)
             return group
         if beat.epoch != JOIN_EPOCH:
             if group is None:
@@ -166,6 +166,8 @@ class ConsumerGroupCoordinator:
         if group is None or (group.TYPE == "classic" and group.is_empty):
             if group is None and self._registry.is_full:
                 raise broker_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are max_groups groups already")
+            if group is not None:
+                group.dispose()
             made = ConsumerGroup(beat.group_id, empty_since=now)
             self._registry.put(made)
             return made
@@ -174,7 +176,8 @@ class ConsumerGroupCoordinator:
             raise not_found(f"Group {beat.group_id} is not a consumer group.")
         return upgraded
 
-    def _check_size(self, group: ConsumerGroup, member_id: str) -> None:
+    def check_size(self, group: ConsumerGroup, member_id: str) -> None:
+        """Raise GROUP_MAX_SIZE_REACHED for a new member of a full group."""
         most = self._options.consumer_group_max_size
         if len(group.members) >= most and member_id not in group.members:
             why = f"The consumer group has reached its maximum capacity of {most} members."

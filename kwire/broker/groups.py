@@ -390,7 +390,7 @@ class GroupCoordinator:
 
     def join(self, join: JoinGroup, now: float, respond: Callable[[JoinGroupResult], None]) -> JoinGroupResult | None:
         """Return the result, or None if `respond` gets it later, when all members have joined."""
-        error = self._validate(join)
+        error = self.validate(join)
         if error is not None:
             return JoinGroupResult(error, join.member_id)
         if join.member_id and join.group_id not in self._registry:
@@ -406,7 +406,8 @@ class GroupCoordinator:
             return self._join_unknown(group, join, now, respond)
         return self._join_known(group, join, now, respond)
 
-    def _validate(self, join: JoinGroup) -> ErrorCode | None:
+    def validate(self, join: JoinGroup) -> ErrorCode | None:
+        """Return the error of a JoinGroup that no group accepts."""
         if not join.group_id:
             return ErrorCode.INVALID_GROUP_ID
         least, most = self._options.group_min_session_timeout_ms, self._options.group_max_session_timeout_ms
@@ -421,7 +422,7 @@ class GroupCoordinator:
             return self._rejoin_static(group, join, now, respond)
         if len(group.members) + len(group.pending) >= self._options.group_max_size:
             return JoinGroupResult(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-        new_id = self._make_member_id(join)
+        new_id = self.make_member_id(join)
         if join.needs_known_id and join.instance_id is None:
             until = now + join.session_timeout_ms / 1000
             group.pending[new_id] = self._timers.at(until, lambda now: self._expire_pending(group, new_id, now))
@@ -454,12 +455,12 @@ class GroupCoordinator:
     ) -> JoinGroupResult | None:
         """Replace a restarted static member, without a rebalance if nothing else changed."""
         assert join.instance_id is not None
-        old_id, new_id = group.static[join.instance_id], self._make_member_id(join)
+        old_id, new_id = group.static[join.instance_id], self.make_member_id(join)
         old_leader = group.leader
         member = group.members[old_id]
         group.replace_static(member, new_id)
         self._update(group, member, join, respond)
-        self._restart_session(group, member, member.session_timeout_ms, now)
+        self.restart_session(group, member, member.session_timeout_ms, now)
         if group.state is not GroupState.STABLE or group.protocol is None or group.select_protocol() != group.protocol:
             self._rebalance_or_complete(group, now)
             return None
@@ -473,7 +474,8 @@ class GroupCoordinator:
             )
         return result
 
-    def _make_member_id(self, join: JoinGroup) -> str:
+    def make_member_id(self, join: JoinGroup) -> str:
+        """Return an id for a member that has none."""
         return f"{join.instance_id or join.client_id}-{make_uuid(self._random)}"
 
     def _add(
@@ -487,7 +489,7 @@ class GroupCoordinator:
         group.add(member)
         group.joined_in_delay = True
         group.empty_since = None
-        self._restart_session(group, member, self._options.new_member_join_timeout_ms, now)
+        self.restart_session(group, member, self._options.new_member_join_timeout_ms, now)
         self._rebalance_or_complete(group, now)
 
     def _update(
@@ -506,10 +508,11 @@ class GroupCoordinator:
     def _rebalance_or_complete(self, group: Group, now: float) -> None:
         """Start a rebalance, or complete the current one if all members have joined."""
         if group.state is not GroupState.PREPARING_REBALANCE:
-            self._prepare_rebalance(group, now)
+            self.prepare_rebalance(group, now)
         self._maybe_complete_join(group, now)
 
-    def _prepare_rebalance(self, group: Group, now: float) -> None:
+    def prepare_rebalance(self, group: Group, now: float) -> None:
+        """Begin a join phase."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             group.reset_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
         self._stop_sync_phase(group)
@@ -560,7 +563,7 @@ class GroupCoordinator:
         group.sync = self._timers.at(now + group.rebalance_timeout_ms / 1000, lambda now: self._expire_sync(group, now))
         for member in list(group.members.values()):
             member.is_new = False
-            self._restart_session(group, member, member.session_timeout_ms, now)
+            self.restart_session(group, member, member.session_timeout_ms, now)
             group.complete_join(member, group.joined(member))
 
     def _expire_sync(self, group: Group, now: float) -> None:
@@ -593,7 +596,7 @@ class GroupCoordinator:
         member = group.members[sync.member_id]
         group.pending_sync.pop(member.id, None)
         if group.state is GroupState.STABLE:
-            self._restart_session(group, member, member.session_timeout_ms, now)
+            self.restart_session(group, member, member.session_timeout_ms, now)
             return group.synced(member)
         group.complete_sync(member, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))  # a second request replaces the first
         member.awaiting_sync = respond
@@ -601,7 +604,7 @@ class GroupCoordinator:
             # The other members still have to sync, so the sync timer keeps running.
             group.assign(sync.assignments)
             for other in group.members.values():
-                self._restart_session(group, other, other.session_timeout_ms, now)
+                self.restart_session(group, other, other.session_timeout_ms, now)
         if not group.pending_sync:
             self._stop_sync_phase(group)
         return None
@@ -615,7 +618,7 @@ class GroupCoordinator:
         if group is None or error is not None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
         member = group.members[member_id]
-        self._restart_session(group, member, member.session_timeout_ms, now)
+        self.restart_session(group, member, member.session_timeout_ms, now)
         preparing = group.state is GroupState.PREPARING_REBALANCE
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
@@ -647,7 +650,7 @@ class GroupCoordinator:
         if group.state is GroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         member = group.members[member_id]
-        self._restart_session(group, member, member.session_timeout_ms, now)
+        self.restart_session(group, member, member.session_timeout_ms, now)
         return ErrorCode.NONE
 
     def check_transactional_commit(
@@ -665,7 +668,7 @@ class GroupCoordinator:
 
     # Timeouts and moves.
 
-    def _restart_session(self, group: Group, member: Member, within_ms: int, now: float) -> None:
+    def restart_session(self, group: Group, member: Member, within_ms: int, now: float) -> None:
         """Restart the session timer, which removes the member after `within_ms`."""
         member.cancel_session()
         member.session = self._timers.at(now + within_ms / 1000, lambda now: self._expire(group, member, now))
@@ -683,7 +686,7 @@ class GroupCoordinator:
     def _remove(self, group: Group, member: Member, now: float) -> None:
         group.remove(member)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self._prepare_rebalance(group, now)
+            self.prepare_rebalance(group, now)
         self._maybe_complete_join(group, now)
 
     def coordinators_moved(self, group_ids: Iterable[str], now: float) -> None:
@@ -693,7 +696,7 @@ class GroupCoordinator:
                 group.complete_join(member, JoinGroupResult(ErrorCode.NOT_COORDINATOR, member.id))
                 group.complete_sync(member, SyncGroupResult(ErrorCode.NOT_COORDINATOR))
                 member.is_new = False
-                self._restart_session(group, member, member.session_timeout_ms, now)
+                self.restart_session(group, member, member.session_timeout_ms, now)
 
 
 def _check_identity(group: Group, member_id: str, instance_id: str | None) -> ErrorCode | None:

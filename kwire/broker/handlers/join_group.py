@@ -32,7 +32,9 @@ def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext, n
         needs_known_id=context.version >= _FIRST_VERSION_WITH_KNOWN_ID,
         can_skip_assignment=context.version >= _FIRST_VERSION_WITH_SKIP,
     )
-    result = broker.cluster.groups.join(join, now, lambda result: context.respond(_response(result, context.version)))
+    result = broker.cluster.classic_protocol(request.group_id).join(
+        join, now, lambda result: context.respond(_response(result, context.version))
+    )
     return None if result is None else _response(result, context.version)
 
 

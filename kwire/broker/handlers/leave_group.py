@@ -14,7 +14,7 @@ _FIRST_VERSION_OF_MANY = 3
 def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext, now: float) -> LeaveGroupResponse:
     if not broker.coordinates(request.group_id):
         return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
-    groups = broker.cluster.groups
+    groups = broker.cluster.classic_protocol(request.group_id)
     if context.version < _FIRST_VERSION_OF_MANY:
         return LeaveGroupResponse(error_code=groups.leave(request.group_id, request.member_id, None, now))
     return LeaveGroupResponse(

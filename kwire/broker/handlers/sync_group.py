@@ -22,7 +22,9 @@ def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext, n
         protocol=request.protocol_name,
         assignments={assignment.member_id: assignment.assignment for assignment in request.assignments},
     )
-    result = broker.cluster.groups.sync(sync, now, lambda result: context.respond(_response(result)))
+    result = broker.cluster.classic_protocol(request.group_id).sync(
+        sync, now, lambda result: context.respond(_response(result))
+    )
     return None if result is None else _response(result)
 
 
