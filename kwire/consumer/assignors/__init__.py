@@ -4,6 +4,10 @@
     protocol    subscriptions and assignments as bytes                                    (ConsumerProtocol v0 to v3)
     range       ranges per topic, co-partitioned, aware of racks                          (KIP-881)
     roundrobin  one partition after the other
+    sticky      sticky and cooperative-sticky: what is whose, and what may move now   (KIP-54, KIP-341, KIP-429)
+    constrained the sticky assignment when all members subscribe to the same topics
+    general     the sticky assignment when they do not
+    user_data   the user data of the sticky assignors
 
 `make_assignors` makes them from names, classes or objects, as a consumer's options have them.
 """
@@ -32,17 +36,20 @@ from kwire.consumer.assignors.protocol import (
 )
 from kwire.consumer.assignors.range import RangeAssignor
 from kwire.consumer.assignors.roundrobin import RoundRobinAssignor
+from kwire.consumer.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from kwire.errors import ConfigurationError
 
 __all__ = [
     "ASSIGNORS",
     "Assignor",
     "AssignorChoice",
+    "CooperativeStickyAssignor",
     "MemberAssignment",
     "MemberSubscription",
     "RangeAssignor",
     "RebalanceProtocol",
     "RoundRobinAssignor",
+    "StickyAssignor",
     "TopicRacks",
     "assignment_bytes",
     "common_protocol",
@@ -59,7 +66,9 @@ __all__ = [
 AssignorChoice = str | type[Assignor] | Assignor
 
 # By name, as in Kafka.
-ASSIGNORS: dict[str, type[Assignor]] = {cls.name: cls for cls in (RangeAssignor, RoundRobinAssignor)}
+ASSIGNORS: dict[str, type[Assignor]] = {
+    cls.name: cls for cls in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
+}
 
 
 def make_assignor(choice: AssignorChoice) -> Assignor:
@@ -111,7 +120,7 @@ def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
         listed = ", ".join(f"{assignor.name}: {_protocol_names(assignor)}" for assignor in assignors)
         raise ConfigurationError(
             f"the assignors have no rebalance protocol in common ({listed})",
-            remedy="use those of one protocol",
+            remedy="use those of one protocol; cooperative-sticky has both",
         )
     return max(common)
 

@@ -178,3 +178,11 @@ def uses_racks(member_racks: Collection[str], partition_racks: Iterable[Collecti
     distinct = set(map(frozenset, partition_racks))
     all_racks = frozenset(chain.from_iterable(distinct))
     return not all_racks.isdisjoint(member_racks) and distinct != {all_racks}
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> Sequence[tuple[str, list[int]]]:
+    """Return the partitions of each topic, topics in the order of their first partition."""
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return list(grouped.items())

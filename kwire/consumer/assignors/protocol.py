@@ -10,9 +10,7 @@ Kafka's counterpart is `ConsumerProtocol`. `kwire.protocol.messages.consumer_pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from kwire.consumer.assignors.assignor import NO_GENERATION, MemberAssignment, MemberSubscription, TopicPartition
+from kwire.consumer.assignors.assignor import NO_GENERATION, MemberAssignment, MemberSubscription, by_topic
 from kwire.errors import DecodeError
 from kwire.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -35,7 +33,7 @@ def subscription_bytes(subscription: MemberSubscription, version: int = VERSION_
         user_data=subscription.user_data,
         owned_partitions=[
             ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=partitions)
-            for topic, partitions in _by_topic(sorted(subscription.owned))
+            for topic, partitions in by_topic(sorted(subscription.owned))
         ],
         generation_id=subscription.generation,
         rack_id=subscription.rack,
@@ -64,7 +62,7 @@ def assignment_bytes(assignment: MemberAssignment, version: int = VERSION_MAX) -
     message = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=partitions)
-            for topic, partitions in _by_topic(assignment.partitions)
+            for topic, partitions in by_topic(assignment.partitions)
         ],
         user_data=assignment.user_data,
     )
@@ -90,11 +88,3 @@ def parse_assignment(data: bytes) -> MemberAssignment:
                 remedy="the group's leader computed it; look at that client and its assignor",
             )
     return MemberAssignment(partitions, message.user_data)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> Sequence[tuple[str, list[int]]]:
-    """Return the partitions of each topic, topics in the order of their first partition."""
-    grouped: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        grouped.setdefault(topic, []).append(partition)
-    return list(grouped.items())
