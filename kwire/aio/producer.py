@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 
-from kwire.aio.waiting import Signal, result_of
-from kwire.arguments import check_timeout
-from kwire.cluster import Cluster, ClusterEvent, Topic
+from kwire.cluster import Cluster, ClusterEvent
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
-from kwire.errors import (
-    ClosedError,
-    FatalError,
-    KwireError,
-    RequestTimeoutError,
-    TransactionError,
-    UndeliveredError,
-)
+from kwire.cluster.waiting import AWAITING, AsyncioSignal
 from kwire.options import translate_bootstrap
-from kwire.producer import GroupMetadata, Message, ProduceResponse, ProducerRequest, RecordMetadata
-from kwire.producer.accumulator import Append, BlockedAppend, PendingRecord
-from kwire.producer.bulk import BulkResponse, Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
-from kwire.producer.client import (
-    CLOSE_SECONDS,
-    RAISED_SECONDS,
-    THREAD_END_SECONDS,
-    UNREACHED_SECONDS,
-    ProducerClient,
-    check_topic,
-)
-from kwire.producer.explain import Explanation
+from kwire.producer import Message, ProduceResponse, ProducerRequest, RecordMetadata
+from kwire.producer.accumulator import Append, BlockedAppend
+from kwire.producer.base import ProducerBase
+from kwire.producer.batch_builder import Dispatch
+from kwire.producer.client import ProducerClient, check_topic
 from kwire.producer.futures import Callback, HomedResponse, MakeResponse, check_callback
-from kwire.producer.message import Data, Headers, check_message
-from kwire.producer.metrics import ProducerMetrics
+from kwire.producer.message import Data, Headers
 from kwire.producer.options import ProducerKwargs
 from kwire.producer.producer_request import DeliveryOptions
 
@@ -47,10 +28,8 @@ T = TypeVar("T")
 # While there is room, `send` has nothing to await: it yields this often, so that other tasks can run.
 _SENDS_PER_TURN = 100
 
-_log = logging.getLogger("kwire.producer")
 
-
-class Producer:
+class Producer(ProducerBase):
     """Sends records to a Kafka cluster from asyncio.
 
     >>> async with kwire.aio.Producer("localhost:9092") as producer:      # doctest: +SKIP
@@ -125,6 +104,8 @@ class Producer:
     is let in, the cancellation is too late for that, and the record is sent though nobody has its response.
     """
 
+    _waiter = AWAITING
+
     @translate_bootstrap("kwire.aio.Producer")
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ProducerKwargs]) -> None:
         self._core = ProducerClient("kwire.aio.Producer", bootstrap, options, _declined, self._dispatch)
@@ -166,7 +147,7 @@ class Producer:
         Arguments and errors are those of `kwire.Producer.send`; BufferFullError comes after max_block_ms.
         """
         if isinstance(topic, ProducerRequest):
-            return await self._send_all(topic, topic.terms(self._core.settings, self._core.runtime.clock.now()))
+            return await self._send_each(topic, topic.terms(self._core.settings, self._core.runtime.clock.now()))
         if self._core.serializers is not None:
             _, value, key, *_ = self._core.serialized(Message(topic, value, key))
         self._sends += 1
@@ -183,9 +164,9 @@ class Producer:
             partition = self._core.choose_partition(message, await self._known(topic))
         if on_delivery is not None:
             check_callback(on_delivery)
-        bridge, make = self._current_loop()
+        make = self._response_maker()
         append = self._core.pending_record(topic, value, key, headers, partition, timestamp_ms, None, make)
-        response = await self._append(append, bridge)
+        response = await self._append(append)
         if on_delivery is not None:
             response.add_done_callback(on_delivery)
         return response
@@ -202,108 +183,50 @@ class Producer:
         """`send`, and await the response. A task that is cancelled after the first half leaves the record under way."""
         return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
 
-    async def send_all(self, messages: Iterable[Message]) -> list[ProduceResponse]:
-        """Send several messages; return a response for each, in their order: see `kwire.Producer.send_all`."""
-        return await self._send_all(messages, None)
+    send_all = ProducerBase._send_all
+    send_many = ProducerBase._send_many
+    send_arrow = ProducerBase._send_arrow
+    flush = ProducerBase._flush
+    explain = ProducerBase._explain
+    metrics = ProducerBase._metrics
+    close = ProducerBase._close
 
-    async def _send_all(self, messages: Iterable[Message], terms: DeliveryOptions | None) -> list[ProduceResponse]:
-        core = self._core
-        bridge, make = self._current_loop()
-        prepared = [core.prepared(await self._placed(core.serialized(message)), terms, make) for message in messages]
-        responses: list[ProduceResponse] = []
-        for one in prepared:
-            if isinstance(one, PendingRecord):
-                try:
-                    responses.append(await self._append(one, bridge, terms))
-                except KwireError as error:
-                    responses.append(core.refused(one.topic, error, make))
-            else:
-                responses.append(one)
-        return responses
-
-    async def send_many(
-        self,
-        topic: str,
-        values: Values,
-        keys: Keys = None,
-        headers: ManyHeaders = None,
-        timestamps_ms: Timestamps = None,
-        partitions: Partitions = None,
-    ) -> BulkResponse:
-        """Send a record for each of `values`, as there is room; return one response for all, which can be awaited.
-
-        Arguments and errors are those of `kwire.Producer.send_many`. If the task is cancelled while it waits for room,
-        the records that have none yet are dropped; the others are sent.
-        """
-        records = self._core.slice_of(topic, values, keys, headers, timestamps_ms, partitions)
-        return await self._append_many(topic, [records])
-
-    async def send_arrow(self, topic: str, table: Any) -> BulkResponse:
-        """`send_many` for the rows of an Arrow table: see `kwire.Producer.send_arrow`."""
-        return await self._append_many(topic, self._core.arrow_slices(topic, table))
-
-    async def _append_many(self, topic: str, slices: list[Slice]) -> BulkResponse:
-        known = None if self._core.custom_partitioner is None else await self._known(topic)
-        bridge, _ = self._current_loop()
-        bulk = self._core.bulk(topic, slices, known, partial(_dispatch, bridge, self._core.runtime.dispatch))
-        try:
-            return await self._append(bulk, bridge)
-        except KwireError as error:
-            if not bulk.has_begun:
-                raise
-            return bulk.refuse(error)
-
-    async def _append(self, append: Append[T], bridge: AsyncioBridge, terms: DeliveryOptions | None = None) -> T:
-        """Append a record, or many, once there is room."""
-        room = Signal(bridge)
-        entered = self._buffer_pool.append_nowait(append, room.set)
-        if not isinstance(entered, BlockedAppend):
-            return entered
-        await self._wait_for_room(entered, room, terms)
-        assert entered.response is not None
-        response: T = entered.response
+    async def _append(self, append: Append[T], terms: DeliveryOptions | None = None) -> T:
+        has_memory = AsyncioSignal(self._current_loop()[0])
+        appended = self._buffer_pool.append_nowait(append, has_memory.set)
+        if not isinstance(appended, BlockedAppend):
+            return appended
+        await self._wait_for_memory(appended, has_memory, terms)
+        assert appended.response is not None
+        response: T = appended.response
         return response
 
-    async def _wait_for_room(self, blocked: BlockedAppend[Any], room: Signal, terms: DeliveryOptions | None) -> None:
-        """Wait until the append is done; BufferFullError when that takes too long."""
+    async def _wait_for_memory(
+        self, blocked: BlockedAppend[Any], has_memory: AsyncioSignal, terms: DeliveryOptions | None
+    ) -> None:
+        """Wait until the append is done; raise BufferFullError when that takes too long."""
         limit = self._core.settings.max_block_ms / 1000
         if terms is not None and terms.timeout is not None:
             limit = min(limit, max(0.0, terms.deadline - self._core.runtime.clock.now()))
         try:
             left = 0
-            while left != blocked.append.left:  # of many: as long as some went in
+            while left != blocked.append.left:  # of many: as long as some were appended
                 left = blocked.append.left
-                if await room.wait(limit):
+                if await has_memory.wait(limit):
                     return
             # If it cannot be cancelled any more, it was appended in the meantime, which is as good.
             if self._buffer_pool.cancel(blocked):
                 raise self._buffer_pool.full_error(blocked.append.topic)
-            await room.wait()  # it is being notified just now
+            await has_memory.wait()  # it is being notified just now
         except asyncio.CancelledError:
             self._buffer_pool.cancel(blocked)
             raise
 
-    async def _placed(self, message: Message) -> Message:
-        check_message(message)
-        if message.partition is not None or self._core.custom_partitioner is None:
-            return message
-        return message._replace(partition=self._core.choose_partition(message, await self._known(message.topic)))
+    def _response_maker(self) -> MakeResponse:
+        return self._current_loop()[1]
 
-    async def _known(self, topic: str) -> Topic:
-        """The topic's metadata for the caller's own partitioner; waits for it, for at most max_block_ms."""
-        known = self._core.known(topic)
-        if known is None:
-            wanted = self._core.wait_for_topic(topic)
-            try:
-                await result_of(wanted, self._core.settings.max_block_ms / 1000)
-            except RequestTimeoutError:
-                if wanted.done():  # the outcome is this error
-                    raise
-                late = await self._on_loop(lambda: self._core.topic_timeout_error(topic))
-                raise late from late.__cause__
-            known = self._core.known(topic)
-            assert known is not None
-        return known
+    def _bulk_dispatch(self) -> Dispatch | None:
+        return partial(_dispatch, self._current_loop()[0], self._core.runtime.dispatch)
 
     def _current_loop(self) -> tuple[AsyncioBridge, MakeResponse]:
         """Return the bridge to the running loop, and a maker of responses whose callbacks run there.
@@ -324,181 +247,35 @@ class Producer:
         assert self._first_bridge is not None
         _dispatch(self._first_bridge, self._core.runtime.dispatch, function, *args)
 
-    async def flush(self, timeout: float | None = None) -> None:
-        """Send what was handed over without further linger, and wait until all of it has an outcome.
-
-        RequestTimeoutError after `timeout` seconds; what is unresolved then is still being sent.
-        """
-        await self._wait_until(self._core.flush, "flush()", timeout)
-
-    async def _wait_until(
-        self, start: Callable[[Callable[[], object]], bool], what: str, timeout: float | None
-    ) -> None:
-        """Call `start(on_done)` and wait for the call of `on_done`."""
-        if not self._core.is_started:
-            return
-        done = Signal()
-        start(done.set)
-        if not await done.wait(timeout):
-            raise await self._late(what, timeout)
-
     # -- transactions
 
-    async def init_transactions(self, timeout: float | None = 60.0) -> None:
-        """Get the producer id and fence earlier producers with this transactional id; `begin` does it by itself."""
-        await self._await_loop("init_transactions()", self._core.transaction().init, timeout)
-
-    async def begin(self, timeout: float | None = 60.0) -> None:
-        """Begin a transaction: what is sent from now on becomes visible at once with `commit`, or never."""
-        transaction = self._core.transaction()
-        await self.init_transactions(timeout)
-        await self._on_loop(lambda: transaction.begin(self._core.runtime.view), timeout)
-
-    async def send_offsets(
-        self,
-        offsets: Mapping[tuple[str, int], int],
-        group: GroupMetadata | str,
-        timeout: float | None = 60.0,
-    ) -> None:
-        """Make a group's positions a part of the transaction: see `kwire.Producer.send_offsets`."""
-        transaction = self._core.transaction()
-        member = GroupMetadata(group) if isinstance(group, str) else group
-        positions = dict(offsets)
-        await self._await_loop(
-            "send_offsets()", lambda future: transaction.add_offsets(positions, member, future), timeout
-        )
-
-    async def commit(self, timeout: float | None = 60.0) -> None:
-        """Deliver what was sent, then make it visible. Errors as in `kwire.Producer.commit`."""
-        await self._end("commit()", timeout, is_commit=True)
-
-    async def abort(self, timeout: float | None = 60.0) -> None:
-        """Throw the transaction away: what was not sent yet fails with AbortableError."""
-        await self._end("abort()", timeout, is_commit=False)
+    init_transactions = ProducerBase._init_transactions
+    begin = ProducerBase._begin
+    send_offsets = ProducerBase._send_offsets
+    commit = ProducerBase._commit
+    abort = ProducerBase._abort
 
     @contextlib.asynccontextmanager
     async def transaction(self, timeout: float | None = 60.0) -> AsyncIterator[None]:
-        """`begin`, then `commit`; or `abort`, when the block raises, is cancelled, or the commit could not be done."""
+        """`begin`, then `commit`; or `abort`, if the block raises or is cancelled, or the commit fails.
+
+        If the block or the commit raises, that error is raised; the abort waits for at most 5 s, and its own error goes
+        to the log.
+        """
         await self.begin(timeout)
         try:
             yield
             await self.commit(timeout)
-        except FatalError:
+        except BaseException as error:
+            await self._abort_after(error, timeout)
             raise
-        except BaseException:
-            await self.abort(timeout)
-            raise
-
-    async def _end(self, what: str, timeout: float | None, *, is_commit: bool) -> None:
-        transaction, failures = self._core.transaction(), self._core.callbacks.failures
-        try:
-            await self._await_loop(
-                what, lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout
-            )
-        except TransactionError:
-            failures.clear()  # this error reports them
-            raise
-        failures.clear()
-
-    async def _await_loop(self, what: str, start: Callable[[Future[None]], None], timeout: float | None) -> None:
-        future = self._core.on_loop(start)
-        try:
-            await result_of(future, timeout)
-        except RequestTimeoutError:
-            if future.done():  # the outcome is this error, or it came just now
-                return future.result()
-            late = await self._late(what, timeout)
-            raise late from late.__cause__
-
-    async def _late(self, what: str, timeout: float | None) -> RequestTimeoutError:
-        return await self._on_loop_or_after(lambda: self._core.timeout_error(what, timeout))
-
-    async def _on_loop(self, function: Callable[[], T], timeout: float | None = None) -> T:
-        """Run on the loop thread; return what the function returns, or raise what it raises."""
-        return await result_of(self._core.run(function), timeout)
 
     # -- the rest
 
-    @property
-    def client_id(self) -> str:
-        return self._core.runtime.config.client_id
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of the records that were handed over and have no outcome yet."""
-        return self._buffer_pool.used_bytes
-
-    def partitions(self, topic: str) -> int | None:
-        """How many partitions the topic has, as far as this producer knows by now; None if it does not."""
-        known = self._core.known(topic)
-        return None if known is None else len(known.partitions)
-
-    async def explain(self, topic: str, partition: int | None = None) -> Explanation:
-        """Why records of a partition, or of a whole topic, are not delivered now: see `kwire.Producer.explain`."""
-        return await self._on_loop_or_after(lambda: self._core.explain(topic, partition))
-
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
-        """Call `callback(event)` in the running event loop for each event of `kwire.cluster.events` from now on.
-
-        Brokers that come, fail and go, partitions that lose their leader, metadata that changed. What `callback` raises
-        is logged. Returns a function that ends it; nothing is called after that function has returned, but what is
-        running just then.
-        """
+        """Call `callback(event)` in the running event loop for each event: see `kwire.Producer.on_cluster_event`."""
         bridge = asyncio_bridge(asyncio.get_running_loop())
         return self._core.runtime.on_cluster_event(lambda event: bridge.post(callback, event))
-
-    async def metrics(self) -> ProducerMetrics:
-        """Counts of records, batches and bytes, of what became of them, and of every broker: one moment's copy."""
-        return await self._on_loop_or_after(self._core.metrics)
-
-    async def _on_loop_or_after(self, function: Callable[[], T]) -> T:
-        if self._core.runtime.is_running:
-            with contextlib.suppress(ClosedError):  # it is ending just now
-                return await self._on_loop(function)
-        return function()
-
-    def collect_metrics(self) -> ProducerMetrics:
-        """As `metrics`, for an exporter's thread: waits for the producer's own thread instead of awaiting it."""
-        return self._core.runtime.on_loop_or_after(self._core.metrics)
-
-    async def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
-        """Take no more records, deliver what was handed over, for at most `timeout` seconds, and end the threads.
-
-        `send` raises ClosedError from now on, also where it waits for room. What is not delivered in time fails; where
-        the task is cancelled, at once. A transaction that was not committed is aborted, and a warning in the log says
-        so. May be repeated.
-
-        Where nobody has looked at the response of a record that failed or was not delivered in time, an error in the
-        log says so: how many, of which topics, and the first cause. It is not raised: `async with` does that.
-        """
-        check_timeout(timeout)
-        undelivered = await self._close(timeout, None)
-        if undelivered is not None:
-            _log.error("%r: %s", self, undelivered)
-
-    async def _close(self, timeout: float | None, unreached: float | None) -> UndeliveredError | None:
-        """See `ProducerClient.drain_steps`."""
-        core, runtime, late = self._core, self._core.runtime, None
-        if runtime.is_forked:  # the records are the parent's affair
-            return None
-        core.stop_accepting()
-        try:
-            for step in core.drain_steps(timeout, unreached):
-                try:
-                    await self._wait_until(core.drain, "close()", step)
-                    late = None
-                    break
-                except RequestTimeoutError as error:
-                    late = error
-                except ClosedError:  # by another task, just now
-                    break
-        finally:
-            runtime.close(timeout=0)  # begin to
-            ended = Signal()
-            runtime.when_ended(ended.set)
-            if await ended.wait(THREAD_END_SECONDS):
-                runtime.close()  # its thread is at its last step
-        return core.undelivered(late)
 
     async def __aenter__(self) -> Self:
         return self
@@ -506,22 +283,12 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close: for 30 s, 5 s while no broker has ever answered; after a block that raised 1 s, or not at all.
+        """Close: for 30 s, 5 s while no broker has ever responded; after a block that raised 1 s, or not at all.
 
-        Raises UndeliveredError, after a block that did not raise itself, where records failed or were not delivered in
-        time and nobody looked at their responses. After one that raised or was cancelled it is an error in the log.
+        Raises UndeliveredError, after a block that did not raise, if records failed or were not delivered in time and
+        no caller has seen their failure. After a block that raised or was cancelled, it is an error in the log.
         """
-        if error is None:
-            undelivered = await self._close(CLOSE_SECONDS, UNREACHED_SECONDS)
-            if undelivered is not None:
-                raise undelivered
-            return
-        undelivered = await self._close(RAISED_SECONDS, 0.0)
-        if undelivered is not None:
-            _log.error("%r, closed because of %s: %s", self, type(error).__name__, undelivered)
-
-    def __repr__(self) -> str:
-        return self._core.describe("kwire.aio.Producer")
+        await self._exit(error)
 
 
 def _declined(*_: object) -> None:

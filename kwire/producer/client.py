@@ -204,6 +204,7 @@ class ProducerClient:
         `dispatch` runs the callbacks of records; None: on the callback thread.
         """
         check_names(client, bootstrap, options, ProducerSettings, ClientConfig)
+        self._name = client
         shared = dict(options)
         own = {name: shared.pop(name) for name in options if name in _SETTINGS}
         self.settings = ProducerSettings(**own)
@@ -522,10 +523,10 @@ class ProducerClient:
             return "closing"
         return "open" if self.is_started else "not started"
 
-    def describe(self, name: str) -> str:
-        """Return the repr of a producer."""
+    def describe(self) -> str:
+        """Return the repr of the producer."""
         config = self.runtime.config
-        return f"<{name} of {','.join(config.bootstrap)}, client_id {config.client_id!r}, {self.state()}>"
+        return f"<{self._name} of {','.join(config.bootstrap)}, client_id {config.client_id!r}, {self.state()}>"
 
     # -- transactions
 

@@ -58,11 +58,16 @@ def warn_of_milliseconds(timeout: float) -> None:
     warnings.warn(f"a timeout of {timeout!r}: these are seconds, not milliseconds", stacklevel=level)
 
 
-def wait_for(start: StartWaiting, timeout: float | None) -> bool:
-    """Wait until the action of `start(action)` is called, at most `timeout` seconds; False when it took longer."""
+def check_wait(timeout: float | None) -> None:
+    """Raise TypeError unless a timeout is a number of seconds or None; warn if it looks like milliseconds."""
     check_timeout(timeout)
     if timeout is not None and timeout > _LONG:
         warn_of_milliseconds(timeout)
+
+
+def wait_for(start: StartWaiting, timeout: float | None) -> bool:
+    """Wait until the action of `start(action)` is called, at most `timeout` seconds; False when it took longer."""
+    check_wait(timeout)
     # A lock that is released once is an event without a lock of its own. An interrupt at the wrong moment could leave
     # that lock held for good, and the loop thread, which sets the event, would wait for it.
     done = threading.Lock()

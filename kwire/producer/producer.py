@@ -9,49 +9,27 @@ requests and handles responses, in the `Sender`. `kwire.aio.Producer` is the sam
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, Unpack, overload
+from typing import Self, TypeVar, Unpack, overload
 
-from kwire.arguments import check_timeout
-from kwire.cluster import Cluster, ClusterEvent, GroupMetadata, Topic
-from kwire.errors import (
-    ClosedError,
-    FatalError,
-    KwireError,
-    RequestTimeoutError,
-    TransactionError,
-    UndeliveredError,
-)
+from kwire.cluster import Cluster, ClusterEvent
+from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
 from kwire.options import translate_bootstrap
-from kwire.producer.accumulator import PendingRecord
-from kwire.producer.bulk import BulkResponse, Keys, ManyHeaders, Partitions, Slice, Timestamps, Values
-from kwire.producer.client import (
-    CLOSE_SECONDS,
-    RAISED_SECONDS,
-    THREAD_END_SECONDS,
-    UNREACHED_SECONDS,
-    ProducerClient,
-    check_topic,
-)
-from kwire.producer.explain import Explanation
-from kwire.producer.futures import Callback, ProduceResponse, check_callback, wait_for
-from kwire.producer.message import Data, Headers, Message, check_message
-from kwire.producer.metrics import ProducerMetrics
+from kwire.producer.accumulator import Append
+from kwire.producer.base import ProducerBase
+from kwire.producer.batch_builder import Dispatch
+from kwire.producer.client import ProducerClient, check_topic
+from kwire.producer.futures import Callback, MakeResponse, ProduceResponse, check_callback
+from kwire.producer.message import Data, Headers, Message
 from kwire.producer.options import ProducerKwargs
 from kwire.producer.producer_request import DeliveryOptions, ProducerRequest
 
-# How long the loop's thread may take to say what a wait is about.
-_GRACE = 5.0
-
-_log = logging.getLogger("kwire.producer")
+T = TypeVar("T")
 
 
-class Producer:
+class Producer(ProducerBase):
     """Sends records to a Kafka cluster; safe to use from many threads.
 
     >>> with kwire.Producer("localhost:9092") as producer:            # doctest: +SKIP
@@ -127,17 +105,16 @@ class Producer:
     first `send`, and an unreachable one makes responses fail, not the constructor.
     """
 
+    _waiter = BLOCKING
+
     @translate_bootstrap("kwire.Producer")
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ProducerKwargs]) -> None:
         self._core = ProducerClient("kwire.Producer", bootstrap, options, partial(Producer._send, self))
-        self._runtime = self._core.runtime
-        self._buffer_pool = self._core.buffer_pool
-        self._serializers = self._core.serializers
-        if type(self).send is Producer.send and self._serializers is None:
+        if type(self).send is Producer.send and self._core.serializers is None:
             # From here on `producer.send(...)` is the accumulator's bound method, which saves a Python call per record.
             # It appends a plain record itself; for anything unusual (a new topic, headers, a full buffer, a wrong type)
             # it calls `_send` below. Subclasses that override `send`, and serializers, keep the method.
-            self.send = self._buffer_pool.accumulator.send  # type: ignore[method-assign]
+            self.send = self._core.buffer_pool.accumulator.send  # type: ignore[method-assign]
 
     @overload
     def send(self, topic: ProducerRequest) -> list[ProduceResponse]: ...
@@ -174,9 +151,9 @@ class Producer:
 
         Or hand over a `ProducerRequest`, alone: then it returns what `send_all` does. Messages are for `send_all`, too.
         """
-        if self._serializers is not None and not isinstance(topic, ProducerRequest):
+        if self._core.serializers is not None and not isinstance(topic, ProducerRequest):
             _, value, key, *_ = self._core.serialized(Message(topic, value, key))
-            response: ProduceResponse = self._buffer_pool.accumulator.send(
+            response: ProduceResponse = self._core.buffer_pool.accumulator.send(
                 topic, value, key, headers, partition, timestamp_ms, on_delivery
             )
             return response
@@ -194,11 +171,14 @@ class Producer:
     ) -> ProduceResponse | list[ProduceResponse]:
         """`send` for any record, whose key and value are serialized."""
         if isinstance(topic, ProducerRequest):
-            return self._send_all(topic, topic.terms(self._core.settings, self._runtime.clock.now()))
+            return run_blocking(
+                self._send_each(topic, topic.terms(self._core.settings, self._core.runtime.clock.now()))
+            )
         if partition is None and self._core.custom_partitioner is not None:
             check_topic(topic)
             message = Message(topic, value, key, headers, partition, timestamp_ms)
-            partition = self._core.choose_partition(message, self._known(topic))
+            known = self._core.known(topic) or run_blocking(self._known(topic))
+            partition = self._core.choose_partition(message, known)
         if on_delivery is not None:
             check_callback(on_delivery)
         incoming = self._core.pending_record(topic, value, key, headers, partition, timestamp_ms)
@@ -207,149 +187,40 @@ class Producer:
             response.on_delivery(on_delivery)
         return response
 
-    def send_all(self, messages: Iterable[Message]) -> list[ProduceResponse]:
-        """Send several messages; return a response for each, in their order.
+    send_all = blocking(ProducerBase._send_all)
+    send_many = blocking(ProducerBase._send_many)
+    send_arrow = blocking(ProducerBase._send_arrow)
+    flush = blocking(ProducerBase._flush)
+    explain = blocking(ProducerBase._explain)
+    metrics = blocking(ProducerBase._metrics)
+    close = blocking(ProducerBase._close)
 
-        TypeError or ValueError for a message that no record can be: then none is sent. From there on nothing is raised:
-        a message that is too large, or for which there was no room, has a response that says so.
-        """
-        return self._send_all(messages, None)
+    async def _append(self, append: Append[T], terms: DeliveryOptions | None = None) -> T:
+        limit = None
+        if terms is not None and terms.timeout is not None:
+            limit = max(0.0, terms.deadline - self._core.runtime.clock.now())
+        return self._core.append_or_wait(append, limit)
 
-    def _send_all(self, messages: Iterable[Message], terms: DeliveryOptions | None) -> list[ProduceResponse]:
-        core, clock = self._core, self._runtime.clock
-        prepared = [core.prepared(self._placed(core.serialized(message)), terms) for message in messages]
-        responses: list[ProduceResponse] = []
-        for one in prepared:
-            if isinstance(one, PendingRecord):
-                try:
-                    limit = None if terms is None or terms.timeout is None else max(0.0, terms.deadline - clock.now())
-                    responses.append(core.append_or_wait(one, limit))
-                except KwireError as error:
-                    responses.append(core.refused(one.topic, error))
-            else:
-                responses.append(one)
-        return responses
+    def _response_maker(self) -> MakeResponse:
+        return ProduceResponse
 
-    def send_many(
-        self,
-        topic: str,
-        values: Values,
-        keys: Keys = None,
-        headers: ManyHeaders = None,
-        timestamps_ms: Timestamps = None,
-        partitions: Partitions = None,
-    ) -> BulkResponse:
-        """Send a record for each of `values`; return at once one response for all of them.
-
-        Each further argument has an item for each record, of which None stands for none given; or is one for all
-        records: a mapping of headers, a number. Items are what `send` takes. More than max_buffered_bytes go through in
-        parts, so that this blocks meanwhile, for max_block_ms in which no room was made.
-
-        Raises TypeError or ValueError for what no records can have: then none is sent. BufferFullError or ClosedError
-        only where none was accepted; else the response reports them, and RecordTooLargeError, for those records.
-        """
-        return self._append_many(topic, [self._core.slice_of(topic, values, keys, headers, timestamps_ms, partitions)])
-
-    def send_arrow(self, topic: str, table: Any) -> BulkResponse:
-        """`send_many` for the rows of a pyarrow.Table or RecordBatch, or of what hands out an Arrow stream.
-
-        Columns: value, and where there are any key, headers (list<struct<key: string, value: binary>>), partition and
-        timestamp. Keys and values are read where they are: no Python object is made for one.
-
-        Raises EncodeError, which names the column, for what no records can have: then none is sent. The rest is as in
-        `send_many`. ConfigurationError where pyarrow is not installed: it is kwire[arrow].
-        """
-        return self._append_many(topic, self._core.arrow_slices(topic, table))
-
-    def _append_many(self, topic: str, slices: list[Slice]) -> BulkResponse:
-        known = None if self._core.custom_partitioner is None else self._known(topic)
-        bulk = self._core.bulk(topic, slices, known)
-        try:
-            return self._core.append_or_wait(bulk)
-        except KwireError as error:
-            if not bulk.has_begun:
-                raise
-            return bulk.refuse(error)
-
-    def _placed(self, message: Message) -> Message:
-        """With the partition that the caller's own partitioner chose, if there is one to be asked."""
-        check_message(message)
-        if message.partition is not None or self._core.custom_partitioner is None:
-            return message
-        return message._replace(partition=self._core.choose_partition(message, self._known(message.topic)))
-
-    def _known(self, topic: str) -> Topic:
-        """The topic's metadata for the caller's own partitioner; waits for it, for at most max_block_ms."""
-        known = self._core.known(topic)
-        if known is None:
-            future, limit = self._core.wait_for_topic(topic), self._core.settings.max_block_ms / 1000
-            try:
-                future.result(limit)
-            except FutureTimeoutError:
-                if future.done():  # the outcome is this error
-                    raise
-                late = self._runtime.run(lambda: self._core.topic_timeout_error(topic))
-                raise late from late.__cause__
-            known = self._core.known(topic)
-            assert known is not None
-        return known
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Send what was handed over without further linger, and wait until all of it has an outcome.
-
-        A failed record does not make flush raise: its response does. RequestTimeoutError after
-        `timeout` seconds; what is unresolved then is still being sent.
-        """
-        if self._core.is_started and not wait_for(self._core.flush, timeout):
-            raise self._late("flush()", timeout)
+    def _bulk_dispatch(self) -> Dispatch | None:
+        return None
 
     # -- transactions
 
-    def init_transactions(self, timeout: float | None = 60.0) -> None:
-        """Get the producer id and fence every earlier producer with this transactional id. `begin` does it by itself.
-
-        Raises FencedError, FatalError, or RequestTimeoutError after `timeout` seconds: then it may be called again.
-        """
-        transaction = self._core.transaction()
-        self._await_loop("init_transactions()", transaction.init, timeout)
-
-    def begin(self, timeout: float | None = 60.0) -> None:
-        """Begin a transaction: what is sent from now on becomes visible at once with `commit`, or never."""
-        transaction = self._core.transaction()
-        self.init_transactions(timeout)
-        self._runtime.run(lambda: transaction.begin(self._runtime.view), timeout)
-
-    def send_offsets(
-        self,
-        offsets: Mapping[tuple[str, int], int],
-        group: GroupMetadata | str,
-        timeout: float | None = 60.0,
-    ) -> None:
-        """Make a group's positions a part of the transaction: {(topic, partition): next offset to read}.
-
-        With the member's generation in `group` a member that has lost its partitions is refused (KIP-447).
-        Raises AbortableError or FatalError.
-        """
-        transaction = self._core.transaction()
-        member = GroupMetadata(group) if isinstance(group, str) else group
-        positions = dict(offsets)
-        self._await_loop("send_offsets()", lambda future: transaction.add_offsets(positions, member, future), timeout)
-
-    def commit(self, timeout: float | None = 60.0) -> None:
-        """Deliver what was sent, then make it visible. Returns when that is certain.
-
-        AbortableError: something could not be delivered; call `abort`. FatalError or FencedError: close the producer.
-        RequestTimeoutError: it is still being committed; call `commit` again.
-        """
-        self._end("commit()", timeout, is_commit=True)
-
-    def abort(self, timeout: float | None = 60.0) -> None:
-        """Throw the transaction away: what was not sent yet fails with AbortableError. Errors as in `commit`."""
-        self._end("abort()", timeout, is_commit=False)
+    init_transactions = blocking(ProducerBase._init_transactions)
+    begin = blocking(ProducerBase._begin)
+    send_offsets = blocking(ProducerBase._send_offsets)
+    commit = blocking(ProducerBase._commit)
+    abort = blocking(ProducerBase._abort)
 
     @contextlib.contextmanager
     def transaction(self, timeout: float | None = 60.0) -> Iterator[None]:
-        """`begin`, then `commit`; or `abort`, when the block raises or the commit could not be done.
+        """`begin`, then `commit`; or `abort`, if the block raises or the commit fails.
+
+        If the block or the commit raises, that error is raised; the abort waits for at most 5 s, and its own error goes
+        to the log.
 
         >>> with producer.transaction():  # doctest: +SKIP
         ...     producer.send("out", b"result")
@@ -359,114 +230,20 @@ class Producer:
         try:
             yield
             self.commit(timeout)
-        except FatalError:
+        except BaseException as error:
+            run_blocking(self._abort_after(error, timeout))
             raise
-        except BaseException:
-            self.abort(timeout)
-            raise
-
-    def _end(self, what: str, timeout: float | None, *, is_commit: bool) -> None:
-        transaction, failures = self._core.transaction(), self._core.callbacks.failures
-        try:
-            self._await_loop(
-                what, lambda future: self._core.sender.end(transaction, future, is_commit=is_commit), timeout
-            )
-        except TransactionError:
-            failures.clear()  # this error reports them
-            raise
-        failures.clear()
-
-    def _await_loop(self, what: str, start: Callable[[Future[None]], None], timeout: float | None) -> None:
-        """Run `start(future)` on the loop's thread and wait for what it resolves the future with."""
-        future = self._core.on_loop(start)
-        try:
-            self._runtime.wait(future, timeout)
-        except RequestTimeoutError:
-            if future.done():  # the outcome is this error, or it came just now
-                return future.result()
-            late = self._late(what, timeout)
-            raise late from late.__cause__
-
-    def _late(self, what: str, timeout: float | None) -> RequestTimeoutError:
-        return self._runtime.on_loop_or_after(lambda: self._core.timeout_error(what, timeout), _GRACE)
 
     # -- the rest
-
-    @property
-    def client_id(self) -> str:
-        return self._core.runtime.config.client_id
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of the records that were handed over and have no outcome yet."""
-        return self._buffer_pool.used_bytes
-
-    def partitions(self, topic: str) -> int | None:
-        """How many partitions the topic has, as far as this producer knows by now; None if it does not."""
-        known = self._core.known(topic)
-        return None if known is None else len(known.partitions)
-
-    def explain(self, topic: str, partition: int | None = None) -> Explanation:
-        """Why records of a partition, or of a whole topic, are not delivered now; `print` it, or read its reasons.
-
-        It describes the present moment: no leader, an unreachable broker and the last failure, a back-off, a window
-        closed to keep order, a producer id that is being requested, a linger, an outstanding response, full memory.
-        """
-        return self._runtime.on_loop_or_after(lambda: self._core.explain(topic, partition))
 
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
         """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
 
-        Brokers that come, fail and go, partitions that lose their leader, metadata that changed. What `callback` raises
-        is logged. Returns a function that ends it; nothing is called after that function has returned, but what is
-        running just then.
+        Events: brokers that come, fail and go, partitions that lose their leader, metadata that changed. What
+        `callback` raises is logged. Returns a function that ends it; nothing is called after that function has
+        returned, except a call that is running just then.
         """
-        return self._runtime.on_cluster_event(callback)
-
-    def metrics(self) -> ProducerMetrics:
-        """Counts of records, batches and bytes, of what became of them, and of every broker: one moment's copy."""
-        return self._runtime.on_loop_or_after(self._core.metrics)
-
-    def collect_metrics(self) -> ProducerMetrics:
-        """`metrics`, under the name by which exporters ask both faces of the producer."""
-        return self.metrics()
-
-    def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
-        """Take no more records, deliver what was handed over, for at most `timeout` seconds, and end the threads.
-
-        `send` raises ClosedError from now on, also where it waits for room. What is not delivered in time fails. A
-        transaction that was not committed is aborted, and a warning in the log says so. May be repeated.
-
-        Where nobody has looked at the response of a record that failed or was not delivered in time, an error in the
-        log says so: how many, of which topics, and the first cause. It is not raised: `with` does that.
-        """
-        check_timeout(timeout)
-        undelivered = self._close(timeout, None)
-        if undelivered is not None:
-            _log.error("%r: %s", self, undelivered)
-
-    def _close(
-        self, timeout: float | None, unreached: float | None, patience: float = THREAD_END_SECONDS
-    ) -> UndeliveredError | None:
-        """See `ProducerClient.drain_steps`; `patience` is how many seconds the threads may take to end."""
-        core, late = self._core, None
-        if self._runtime.is_forked:  # the records are the parent's affair
-            return None
-        core.stop_accepting()
-        try:
-            for step in core.drain_steps(timeout, unreached):
-                try:
-                    if core.is_started and not wait_for(core.drain, step):
-                        raise self._late("close()", step)
-                    late = None
-                    break
-                except RequestTimeoutError as error:
-                    late = error
-                except ClosedError:  # by another thread, just now
-                    break
-        finally:
-            self._runtime.close(patience)
-        return core.undelivered(late)
+        return self._core.runtime.on_cluster_event(callback)
 
     def __enter__(self) -> Self:
         return self
@@ -474,19 +251,9 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close: for 30 s, 5 s while no broker has ever answered; after a block that raised 1 s, or not at all.
+        """Close: for 30 s, 5 s while no broker has ever responded; after a block that raised 1 s, or not at all.
 
-        Raises UndeliveredError, after a block that did not raise itself, where records failed or were not delivered in
-        time and nobody looked at their responses. After one that raised it is an error in the log.
+        Raises UndeliveredError, after a block that did not raise, if records failed or were not delivered in time and
+        no caller has seen their failure. After a block that raised, it is an error in the log.
         """
-        if error is None:
-            undelivered = self._close(CLOSE_SECONDS, UNREACHED_SECONDS)
-            if undelivered is not None:
-                raise undelivered
-            return
-        undelivered = self._close(RAISED_SECONDS, 0.0, RAISED_SECONDS)
-        if undelivered is not None:
-            _log.error("%r, closed because of %s: %s", self, type(error).__name__, undelivered)
-
-    def __repr__(self) -> str:
-        return self._core.describe("kwire.Producer")
+        run_blocking(self._exit(error))

@@ -380,6 +380,38 @@ def test_an_own_partitioner_waits_for_the_topic_for_so_long() -> None:
         run(main(cluster.bootstrap))
 
 
+def test_an_abort_that_fails_does_not_hide_the_error_of_the_block(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kwire.producer.base._ABORT_SECONDS", 0.1)
+
+    async def main() -> None:
+        async with kwire.aio.Producer(cluster.bootstrap, transactional_id="id", request_timeout_ms=500) as producer:
+            cluster.add_fault(Mute(), api=ApiKey.END_TXN, times=None)
+            with pytest.raises(LookupError, match="mine"):
+                async with producer.transaction():
+                    await producer.send_and_wait("t", b"x")
+                    raise LookupError("mine")
+            cluster.clear_faults()
+
+    run(main())
+    assert "the transaction that raised LookupError is not aborted" in caplog.text
+
+
+def test_a_wait_that_looks_like_milliseconds_is_warned_about(cluster: Cluster) -> None:
+    async def main() -> None:
+        async with kwire.aio.Producer(cluster.bootstrap, transactional_id="id") as producer:
+            with pytest.warns(UserWarning, match="a timeout of 10000: these are seconds") as flushed:
+                await producer.flush(10_000)
+            with pytest.warns(UserWarning, match="these are seconds") as begun:
+                await producer.begin(10_000)
+            assert {one.filename for one in (*flushed, *begun)} == {__file__}
+            with pytest.raises(TypeError, match="timeout is '1'"):
+                await producer.flush("1")  # type: ignore[arg-type]
+
+    run(main())
+
+
 def test_arguments_and_options_are_those_of_the_other_face(cluster: Cluster) -> None:
     async def main() -> None:
         async with kwire.aio.Producer(cluster.bootstrap) as producer:

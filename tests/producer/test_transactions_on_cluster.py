@@ -311,6 +311,21 @@ def test_aborted_transactions_are_never_seen(protocol: str) -> None:
         check_visible(cluster, [2, 5, 8])
 
 
+def test_an_abort_that_fails_does_not_hide_the_error_of_the_block(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kwire.producer.base._ABORT_SECONDS", 0.1)
+    with cluster_of("new") as cluster, producer_on(cluster) as producer:
+        cluster.add_fault(Mute(), api=END, times=None)
+        with pytest.raises(LookupError, match="mine") as raised, producer.transaction():
+            producer.send("t", b"0", partition=0)
+            producer.flush(PATIENCE)
+            raise LookupError("mine")
+        cluster.clear_faults()
+    assert raised.value.__context__ is None
+    assert "the transaction that raised LookupError is not aborted: abort() is not done after 0.1 s" in caplog.text
+
+
 class TestDelayedEnd:
     """KAFKA-17754: an EndTxn that timed out at the client arrives when its next transaction is open."""
 
