@@ -23,6 +23,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from kwire.errors import ConfigurationError
 from kwire.option_names import FOREIGN, NOT_SUPPORTED, OWNERS, kwire_name, normalized
 
+C = TypeVar("C")
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -254,6 +255,29 @@ def option_table(declaring: type[Any], *, width: int = 116, defaults: Mapping[st
         first, indent = f"{name:<24} ", " " * 25
         lines += textwrap.wrap(text, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
     return "\n".join(lines)
+
+
+def documents_options(
+    *declaring: type[Any], defaults: Mapping[str, object] | None = None
+) -> Callable[[type[C]], type[C]]:
+    """Add the options to the docstring of a client, from their declarations, so that `help` shows all of them.
+
+    `declaring` are the classes that declare them, the one for every client last; `defaults` is for `option_table`.
+    """
+
+    def tables() -> str:
+        *own, shared = (option_table(one, defaults=defaults) for one in declaring)
+        bootstrap = '"host:port,host:port" of any brokers of the cluster, a list of such, or a `kwire.Cluster`'
+        heading = "Options, with their defaults:" if not own else "Options of every client:"
+        parts = [f"Options, with their defaults:\n\n{table}" for table in own]
+        return "\n\n".join([*parts, f"{heading}\n\n{'bootstrap':<24} {bootstrap}\n{shared}"])
+
+    def document(client: type[C]) -> type[C]:
+        if client.__doc__ is not None:  # python -OO
+            client.__doc__ = f"{client.__doc__.rstrip()}\n\n{textwrap.indent(tables(), ' ' * 4)}\n"
+        return client
+
+    return document
 
 
 def _quoted(value: object) -> str:

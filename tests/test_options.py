@@ -258,7 +258,6 @@ def test_the_tables_of_names_lead_to_existing_options() -> None:
     ],
 )  # fmt: skip
 def test_docstrings_list_every_option_with_its_default(client: Any, tables: list[str]) -> None:
-    """When this fails, put the table that it shows into the docstring."""
     shown = "\n".join(line.removeprefix("    ") for line in (client.__doc__ or "").splitlines())
     for table in tables:
         assert table in shown, f"the docstring of {client} lacks\n{table}"

@@ -12,36 +12,21 @@ from kwire.admin.operation import Operation
 from kwire.admin.topics import CreatedTopic, CreateTopics, DeleteTopics, NewTopic
 from kwire.cluster import Backoff, ClientConfig, ClientKwargs, Cluster, ClusterEvent, Snapshot, open_loop_thread
 from kwire.errors import BrokerError, ConfigurationError
-from kwire.options import check_names, translate_bootstrap
+from kwire.options import check_names, documents_options, translate_bootstrap
 
 Resource = TypeVar("Resource")
 Result = TypeVar("Result")
 
 
+@documents_options(ClientConfig)
 class Admin:
     """Administers a Kafka cluster; safe to use from many threads.
 
     >>> with kwire.Admin("localhost:9092") as admin:                  # doctest: +SKIP
     ...     admin.create_topics([kwire.NewTopic("greetings", partitions=3)])
 
-    Options, with their defaults:
-
-    bootstrap                "host:port,host:port" of any brokers of the cluster, a list of such, or a `kwire.Cluster`
-    client_id                ["kwire"] the name in the brokers' logs, metrics and quotas
-    tls                      [None] True for TLS with the system's certificate authorities, or a `kwire.Tls`
-    sasl                     [None] how to log in: `kwire.Sasl("SCRAM-SHA-512", user, password)`
-    request_timeout_ms       [30_000 ms] a broker may take this long to answer; then its connection is closed
-    connect_timeout_ms       [10_000 ms] a connection may take this long, TLS and SASL included
-    idle_timeout_ms          [540_000 ms] an unused connection is closed after this
-    metadata_max_age_ms      [300_000 ms] metadata is refreshed after this even if nothing went wrong
-    retry_backoff_ms         [100 ms] the first pause before a retry; it doubles up to the maximum, with jitter
-                             (KIP-580)
-    retry_backoff_ms_max     [1_000 ms] the longest pause before a retry
-    reconnect_backoff_ms     [50 ms] the first pause before connecting to a broker again; it doubles likewise
-    reconnect_backoff_ms_max [1_000 ms] the longest pause before connecting again
-    max_frame_bytes          [104_857_600 bytes] a larger response is refused
-    max_in_flight            [5 requests] requests sent on one connection and not yet answered
-    allow_auto_create_topics [True] whether brokers may create a topic that a client asks for
+    Options are those of every client, such as request_timeout_ms, tls and sasl; `help(kwire.Admin)` and the page
+    "Options" of the documentation have all of them, with defaults and units.
 
     Each method blocks for at most `timeout` seconds, by default request_timeout_ms, and raises a typed error. A method
     that changes several resources raises the first error once every result is known, with the other errors as notes.

@@ -9,18 +9,18 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 
-from kwire.cluster import Cluster, ClusterEvent
+from kwire.cluster import ClientConfig, Cluster, ClusterEvent
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
 from kwire.cluster.waiting import AWAITING, AsyncioSignal
-from kwire.options import translate_bootstrap
+from kwire.options import documents_options, translate_bootstrap
 from kwire.producer import Message, ProduceResponse, ProducerRequest, RecordMetadata
 from kwire.producer.accumulator import Append, BlockedAppend
-from kwire.producer.base import ProducerBase
+from kwire.producer.methods import ProducerMethods
 from kwire.producer.batch_builder import Dispatch
 from kwire.producer.client import ProducerClient, check_topic
 from kwire.producer.futures import Callback, HomedResponse, MakeResponse, check_callback
 from kwire.producer.message import Data, Headers
-from kwire.producer.options import ProducerKwargs
+from kwire.producer.options import ProducerKwargs, ProducerSettings
 from kwire.producer.producer_request import DeliveryOptions
 
 T = TypeVar("T")
@@ -29,7 +29,8 @@ T = TypeVar("T")
 _SENDS_PER_TURN = 100
 
 
-class Producer(ProducerBase):
+@documents_options(ProducerSettings, ClientConfig)
+class Producer(ProducerMethods):
     """Sends records to a Kafka cluster from asyncio.
 
     >>> async with kwire.aio.Producer("localhost:9092") as producer:      # doctest: +SKIP
@@ -37,71 +38,13 @@ class Producer(ProducerBase):
     ...     print((await response).offset)                                # delivered
     ...     print(await producer.send_and_wait("greetings", b"hello"))    # both
 
-    The options are those of `kwire.Producer`. when_full="block" means that `send` waits for room without blocking the
-    loop. Callbacks run in the loop that `send` was called in. One producer serves any number of tasks; records go out
-    in the order in which `send` was called, also those that waited for room. Options, with their defaults:
+    Options are those of `kwire.Producer`, except callback_executor; `help(kwire.aio.Producer)` has all of them.
+    when_full="block" means that `send` waits for memory without blocking the loop. Callbacks run in the loop that
+    called `send`. One producer serves any number of tasks; records go out in the order in which `send` was called, also
+    those that waited for memory.
 
-    bootstrap                "host:port,host:port" of any brokers of the cluster, a list of such, or a `kwire.Cluster`
-    acks                     ["all"] whose acknowledgement a record waits for: "all" in-sync replicas, 1: the leader
-                             alone, 0: none
-    idempotence              [None] no duplicates: None wherever brokers (0.11 and later) and acks allow it; True
-                             insists on it, False forgoes it
-    ordered                  [True] False lets batches of a partition overtake each other after a failure
-    linger_ms                [5 ms] how long a record may wait for others to share its batch
-    batch_bytes              [1_000_000 bytes] a partition's batch is closed when it has about this size as it is sent;
-                             before compression it may have as much as a request
-    max_request_bytes        [None] a request is closed at this size in bytes, and a larger record refused; None: 4 MiB,
-                             and 1 MiB for a record, since brokers take no larger one by default (message.max.bytes)
-    compression              ["none"] "none", "gzip", "snappy", "lz4" or "zstd"; zstd is the package kwire[zstd]
-    compression_level        [None] the codec's own level; None: its default
-    partitioner              ["murmur2"] "murmur2" (Java's hash of the key), "crc32" (librdkafka's), "round_robin",
-                             "sticky", "single_broker", a pair such as "crc32+sticky", or a function of a `Message` and
-                             a `Topic`: see `kwire.producer.partitioner`
-    partitioner_ignore_keys  [False] True spreads records with a key by batches, as those without: keys choose no
-                             partition
-    single_broker_switch_ms  [30_000 ms] how long the partitioner "single_broker" keeps to a broker
-    key_serializer           [None] makes bytes or str of a key that is not None: a function of the topic and the key,
-                             called on the thread that sends; see `kwire.producer.serializers`
-    value_serializer         [None] the same for values
-    max_buffered_bytes       [33_554_432 bytes] the bound on records that are not yet delivered; see when_full. A topic
-                             may hold at most 16 times what is free: one alone 94 %, and none stops the others
-    when_full                ["block"] what `send` does where there is no room: "block" for max_block_ms, or "raise"
-                             BufferFullError at once
-    max_block_ms             [60_000 ms] how long `send` waits for room, or for what a partitioner of your own needs
-    delivery_timeout_ms      [120_000 ms] from `send` to giving up, retries included
-    retries                  [None] how often a batch is sent again before it is given up; None: as often as
-                             delivery_timeout_ms allows. Waiting for an earlier batch and being split are no retries
-    unknown_topic_timeout_ms [10_000 ms] how long brokers may say that they do not know the topic, which may be about to
-                             be created
-    metadata_max_idle_ms     [300_000 ms] a topic that got no record for this long is forgotten: its metadata is
-                             refreshed no more
-    transactional_id         [None] makes the producer transactional: `begin`, `send`, `send_offsets`, `commit` or
-                             `abort`
-    transaction_timeout_ms   [60_000 ms] brokers abort a transaction that takes longer
-    callback_executor        [None] what runs callbacks: a concurrent.futures.Executor, whose threads may change their
-                             order, or a function that gets each call to make; None: one thread of the producer's.
-                             `close` does not wait for it. Not for asyncio, where callbacks run in the loop
-
-    and those of every client:
-
-    client_id                ["kwire"] the name in the brokers' logs, metrics and quotas
-    tls                      [None] True for TLS with the system's certificate authorities, or a `kwire.Tls`
-    sasl                     [None] how to log in: `kwire.Sasl("SCRAM-SHA-512", user, password)`
-    request_timeout_ms       [30_000 ms] a broker may take this long to answer; then its connection is closed
-    connect_timeout_ms       [10_000 ms] a connection may take this long, TLS and SASL included
-    idle_timeout_ms          [540_000 ms] an unused connection is closed after this
-    metadata_max_age_ms      [300_000 ms] metadata is refreshed after this even if nothing went wrong
-    retry_backoff_ms         [100 ms] the first pause before a retry; it doubles up to the maximum, with jitter
-                             (KIP-580)
-    retry_backoff_ms_max     [1_000 ms] the longest pause before a retry
-    reconnect_backoff_ms     [50 ms] the first pause before connecting to a broker again; it doubles likewise
-    reconnect_backoff_ms_max [1_000 ms] the longest pause before connecting again
-    max_frame_bytes          [104_857_600 bytes] a larger response is refused
-    max_in_flight            [5 requests] requests sent on one connection and not yet answered
-    allow_auto_create_topics [True] whether brokers may create a topic that a client asks for
-
-    A task that is cancelled in `send` while it waits for room takes its record back; in the moment in which the record
-    is let in, the cancellation is too late for that, and the record is sent though nobody has its response.
+    A task that is cancelled in `send` while it waits for memory withdraws its record. If the record is accepted at that
+    very moment, the cancellation comes too late, and the record is sent although nobody has its response.
     """
 
     _waiter = AWAITING
@@ -183,13 +126,13 @@ class Producer(ProducerBase):
         """`send`, and await the response. A task that is cancelled after the first half leaves the record under way."""
         return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
 
-    send_all = ProducerBase._send_all
-    send_many = ProducerBase._send_many
-    send_arrow = ProducerBase._send_arrow
-    flush = ProducerBase._flush
-    explain = ProducerBase._explain
-    metrics = ProducerBase._metrics
-    close = ProducerBase._close
+    send_all = ProducerMethods._send_all
+    send_many = ProducerMethods._send_many
+    send_arrow = ProducerMethods._send_arrow
+    flush = ProducerMethods._flush
+    explain = ProducerMethods._explain
+    metrics = ProducerMethods._metrics
+    close = ProducerMethods._close
 
     async def _append(self, append: Append[T], terms: DeliveryOptions | None = None) -> T:
         has_memory = AsyncioSignal(self._current_loop()[0])
@@ -249,11 +192,11 @@ class Producer(ProducerBase):
 
     # -- transactions
 
-    init_transactions = ProducerBase._init_transactions
-    begin = ProducerBase._begin
-    send_offsets = ProducerBase._send_offsets
-    commit = ProducerBase._commit
-    abort = ProducerBase._abort
+    init_transactions = ProducerMethods._init_transactions
+    begin = ProducerMethods._begin
+    send_offsets = ProducerMethods._send_offsets
+    commit = ProducerMethods._commit
+    abort = ProducerMethods._abort
 
     @contextlib.asynccontextmanager
     async def transaction(self, timeout: float | None = 60.0) -> AsyncIterator[None]:

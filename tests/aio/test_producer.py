@@ -383,15 +383,18 @@ def test_an_own_partitioner_waits_for_the_topic_for_so_long() -> None:
 def test_an_abort_that_fails_does_not_hide_the_error_of_the_block(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kwire.producer.base._ABORT_SECONDS", 0.1)
+    monkeypatch.setattr("kwire.producer.methods._ABORT_SECONDS", 0.1)
+
+    async def fail(producer: kwire.aio.Producer) -> None:
+        async with producer.transaction():
+            await producer.send_and_wait("t", b"x")
+            raise LookupError("mine")
 
     async def main() -> None:
         async with kwire.aio.Producer(cluster.bootstrap, transactional_id="id", request_timeout_ms=500) as producer:
             cluster.add_fault(Mute(), api=ApiKey.END_TXN, times=None)
             with pytest.raises(LookupError, match="mine"):
-                async with producer.transaction():
-                    await producer.send_and_wait("t", b"x")
-                    raise LookupError("mine")
+                await fail(producer)
             cluster.clear_faults()
 
     run(main())

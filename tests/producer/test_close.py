@@ -267,7 +267,7 @@ def test_a_block_waits_five_seconds_at_its_end_while_no_broker_was_reached() -> 
 
 
 def test_a_block_that_ends_with_undelivered_records_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kwire.producer.base.UNREACHED_SECONDS", 0.3)
+    monkeypatch.setattr("kwire.producer.methods.UNREACHED_SECONDS", 0.3)
     began = time.monotonic()
 
     def block() -> None:
@@ -289,7 +289,7 @@ def test_a_block_that_ends_with_undelivered_records_raises(monkeypatch: pytest.M
 
 
 def test_an_async_block_that_ends_with_undelivered_records_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kwire.producer.base.UNREACHED_SECONDS", 0.3)
+    monkeypatch.setattr("kwire.producer.methods.UNREACHED_SECONDS", 0.3)
     began = time.monotonic()
 
     async def main() -> None:

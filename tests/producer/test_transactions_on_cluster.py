@@ -314,13 +314,17 @@ def test_aborted_transactions_are_never_seen(protocol: str) -> None:
 def test_an_abort_that_fails_does_not_hide_the_error_of_the_block(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kwire.producer.base._ABORT_SECONDS", 0.1)
-    with cluster_of("new") as cluster, producer_on(cluster) as producer:
-        cluster.add_fault(Mute(), api=END, times=None)
-        with pytest.raises(LookupError, match="mine") as raised, producer.transaction():
+    def fail(producer: kwire.Producer) -> None:
+        with producer.transaction():
             producer.send("t", b"0", partition=0)
             producer.flush(PATIENCE)
             raise LookupError("mine")
+
+    monkeypatch.setattr("kwire.producer.methods._ABORT_SECONDS", 0.1)
+    with cluster_of("new") as cluster, producer_on(cluster) as producer:
+        cluster.add_fault(Mute(), api=END, times=None)
+        with pytest.raises(LookupError, match="mine") as raised:
+            fail(producer)
         cluster.clear_faults()
     assert raised.value.__context__ is None
     assert "the transaction that raised LookupError is not aborted: abort() is not done after 0.1 s" in caplog.text

@@ -1,14 +1,14 @@
 """What `kwire.Producer` and `kwire.aio.Producer` share: each method that may wait, written once.
 
 Such a method is a coroutine that waits by the face's `Waiter` only (`kwire.cluster.waiting`). The face for threads has
-it as `flush = blocking(ProducerBase._flush)`, the face for asyncio as `flush = ProducerBase._flush`. What differs by
+it as `flush = blocking(ProducerMethods._flush)`, the face for asyncio as `flush = ProducerMethods._flush`. What differs by
 face stays there: `send`, memory that a record waits for, and where callbacks run.
 """
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -51,7 +51,7 @@ _ABORT_SECONDS = 5.0
 _log = logging.getLogger("kwire.producer")
 
 
-class ProducerBase(ABC):
+class ProducerMethods:
     """Methods whose names begin with an underscore are public under the plain name, in each face in its way."""
 
     _waiter: Waiter
