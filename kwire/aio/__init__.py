@@ -3,7 +3,6 @@
     producer        `kwire.aio.Producer`
     consumer        `kwire.aio.Consumer`
     share_consumer  `kwire.aio.ShareConsumer`
-    waiting         how a task waits for what happens on a client's own thread
 
 The event loop of a client stays a thread of its own: an application that is busy for seconds would otherwise miss
 answers and time limits. No call uses a thread pool. Everything works in any running asyncio loop, in several in turn.

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import NoReturn, Self, Unpack
 
 from kwire.cluster import Cluster
-from kwire.cluster.waiting import AWAITING
+from kwire.cluster.waiting import AWAITING, awaited
 from kwire.consumer.client import ConsumerClient
 from kwire.consumer.options import ConsumerKwargs
 from kwire.consumer.record import ConsumerRecord
@@ -92,15 +92,15 @@ class Consumer(ConsumerClient):
         self._pooled = _PooledMemory()
         self._set_up(bootstrap, options)
 
-    position = ConsumerClient._position
-    poll = ConsumerClient._poll
-    poll_batch = ConsumerClient._poll_batch
-    poll_arrow = ConsumerClient._poll_arrow
-    partitions = ConsumerClient._partitions
-    beginning_offsets = ConsumerClient._beginning_offsets
-    end_offsets = ConsumerClient._end_offsets
-    offsets_at = ConsumerClient._offsets_at
-    close = ConsumerClient._close
+    position = awaited(ConsumerClient._position)
+    poll = awaited(ConsumerClient._poll)
+    poll_batch = awaited(ConsumerClient._poll_batch)
+    poll_arrow = awaited(ConsumerClient._poll_arrow)
+    partitions = awaited(ConsumerClient._partitions)
+    beginning_offsets = awaited(ConsumerClient._beginning_offsets)
+    end_offsets = awaited(ConsumerClient._end_offsets)
+    offsets_at = awaited(ConsumerClient._offsets_at)
+    close = awaited(ConsumerClient._close)
 
     def _free_memory(self) -> None:
         self._pooled.end()

@@ -11,15 +11,15 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from kwire.cluster import ClientConfig, Cluster, ClusterEvent
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
-from kwire.cluster.waiting import AWAITING, AsyncioSignal
+from kwire.cluster.waiting import AWAITING, AsyncioSignal, awaited
 from kwire.options import documents_options, translate_bootstrap
 from kwire.producer import Message, ProduceResponse, ProducerRequest, RecordMetadata
 from kwire.producer.accumulator import Append, BlockedAppend
-from kwire.producer.methods import ProducerMethods
 from kwire.producer.batch_builder import Dispatch
 from kwire.producer.client import ProducerClient, check_topic
 from kwire.producer.futures import Callback, HomedResponse, MakeResponse, check_callback
 from kwire.producer.message import Data, Headers
+from kwire.producer.methods import ProducerMethods
 from kwire.producer.options import ProducerKwargs, ProducerSettings
 from kwire.producer.producer_request import DeliveryOptions
 
@@ -126,13 +126,13 @@ class Producer(ProducerMethods):
         """`send`, and await the response. A task that is cancelled after the first half leaves the record under way."""
         return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
 
-    send_all = ProducerMethods._send_all
-    send_many = ProducerMethods._send_many
-    send_arrow = ProducerMethods._send_arrow
-    flush = ProducerMethods._flush
-    explain = ProducerMethods._explain
-    metrics = ProducerMethods._metrics
-    close = ProducerMethods._close
+    send_all = awaited(ProducerMethods._send_all)
+    send_many = awaited(ProducerMethods._send_many)
+    send_arrow = awaited(ProducerMethods._send_arrow)
+    flush = awaited(ProducerMethods._flush)
+    explain = awaited(ProducerMethods._explain)
+    metrics = awaited(ProducerMethods._metrics)
+    close = awaited(ProducerMethods._close)
 
     async def _append(self, append: Append[T], terms: DeliveryOptions | None = None) -> T:
         has_memory = AsyncioSignal(self._current_loop()[0])
@@ -192,11 +192,11 @@ class Producer(ProducerMethods):
 
     # -- transactions
 
-    init_transactions = ProducerMethods._init_transactions
-    begin = ProducerMethods._begin
-    send_offsets = ProducerMethods._send_offsets
-    commit = ProducerMethods._commit
-    abort = ProducerMethods._abort
+    init_transactions = awaited(ProducerMethods._init_transactions)
+    begin = awaited(ProducerMethods._begin)
+    send_offsets = awaited(ProducerMethods._send_offsets)
+    commit = awaited(ProducerMethods._commit)
+    abort = awaited(ProducerMethods._abort)
 
     @contextlib.asynccontextmanager
     async def transaction(self, timeout: float | None = 60.0) -> AsyncIterator[None]:

@@ -2,8 +2,8 @@
 
 A method that may wait is written once, as a coroutine that waits by a `Waiter` only. The face for threads has it as
 `poll = blocking(ConsumerClient._poll)`: the `BlockingWaiter` blocks inside the coroutine, which therefore never
-suspends, and one step runs it to its end. The face for asyncio has the coroutine itself: `poll = ConsumerClient._poll`.
-Both keep the signature and the docstring, for people and for type checkers.
+suspends, and one step runs it to its end. The face for asyncio has the coroutine itself:
+`poll = awaited(ConsumerClient._poll)`. Both keep the signature and the docstring, for people and for type checkers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from functools import update_wrapper, wraps
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
 from kwire.errors import RequestTimeoutError
@@ -23,6 +24,7 @@ from kwire.errors import RequestTimeoutError
 if TYPE_CHECKING:
     from kwire.cluster.thread import LoopThread
 
+C = TypeVar("C", bound=Callable[..., object])
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
@@ -147,6 +149,15 @@ def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Cal
 
     run.__name__ = method.__name__.removeprefix("_")
     return run
+
+
+def awaited(method: C) -> C:
+    """Return a coroutine method without the underscore in its name, so that `help` shows it with its docstring."""
+    assert isinstance(method, FunctionType)
+    name = method.__name__.removeprefix("_")
+    public = FunctionType(method.__code__, method.__globals__, name, method.__defaults__, method.__closure__)
+    public.__kwdefaults__ = method.__kwdefaults__
+    return cast("C", update_wrapper(public, method, ("__module__", "__doc__", "__annotations__"), ()))
 
 
 # -- asyncio

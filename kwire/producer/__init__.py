@@ -1,19 +1,18 @@
 """Records out, in order; transactions.
 
     producer          `kwire.Producer`, for threads
-    client            what it shares with `kwire.aio.Producer`
+    methods           the methods that wait, shared with `kwire.aio.Producer`
+    client            the parts of a producer that never wait
     options           the options
     message           a record as a caller gives it; serializers: functions for its key and value
     producer_request  messages with acks and a time limit of their own
-    futures           `ProduceResponse`, the future of a record; failures: the errors that nobody has looked at
-    callbacks         where callbacks run
+    futures           `ProduceResponse`, the future of a record; where callbacks run; failures that no caller has seen
     bulk, arrow       `send_many` and `send_arrow`: many records of one call
-    accumulator       open batches and the memory they use; batch_builder: one open batch
-    buffer_pool       the callers that wait for memory
+    accumulator       open batches, the memory they use, and the callers that wait for some
+    batch_builder     one open batch
     sender            the state machine; builds requests
-    ready             which partitions it examines in a turn
     topic             batches without a partition; slow start of new topics
-    partition         the order of a partition
+    partition         the order of a partition; which partitions the sender examines in a turn
     batch             a batch on the loop thread; splitting: a batch that is too large
     partitioner       which partition a record or batch gets
     responses         requests by version; what a response means for a batch; flushes

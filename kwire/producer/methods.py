@@ -1,8 +1,8 @@
 """What `kwire.Producer` and `kwire.aio.Producer` share: each method that may wait, written once.
 
 Such a method is a coroutine that waits by the face's `Waiter` only (`kwire.cluster.waiting`). The face for threads has
-it as `flush = blocking(ProducerMethods._flush)`, the face for asyncio as `flush = ProducerMethods._flush`. What differs by
-face stays there: `send`, memory that a record waits for, and where callbacks run.
+it as `flush = blocking(ProducerMethods._flush)`, the face for asyncio as `flush = awaited(ProducerMethods._flush)`.
+What differs by face stays there: `send`, the wait for memory, and where callbacks run.
 """
 
 from __future__ import annotations

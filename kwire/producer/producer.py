@@ -18,11 +18,11 @@ from kwire.cluster import ClientConfig, Cluster, ClusterEvent
 from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
 from kwire.options import documents_options, translate_bootstrap
 from kwire.producer.accumulator import Append
-from kwire.producer.methods import ProducerMethods
 from kwire.producer.batch_builder import Dispatch
 from kwire.producer.client import ProducerClient, check_topic
 from kwire.producer.futures import Callback, MakeResponse, ProduceResponse, check_callback
 from kwire.producer.message import Data, Headers, Message
+from kwire.producer.methods import ProducerMethods
 from kwire.producer.options import ProducerKwargs, ProducerSettings
 from kwire.producer.producer_request import DeliveryOptions, ProducerRequest
 

@@ -8,8 +8,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from kwire.aio.waiting import Signal, result_of
 from kwire.cluster.callbacks import asyncio_bridge
+from kwire.cluster.waiting import AWAITING
+from kwire.cluster.waiting import AsyncioSignal as Signal
 from kwire.errors import RequestTimeoutError
 
 PATIENCE = 30
@@ -59,13 +60,13 @@ def test_the_result_of_a_future_of_another_thread() -> None:
     async def main() -> None:
         done: Future[int] = Future()
         threading.Thread(target=done.set_result, args=(5,)).start()
-        assert await result_of(done, PATIENCE) == 5
+        assert await AWAITING.result_of(done, PATIENCE) == 5
         failed: Future[int] = Future()
         failed.set_exception(LookupError("mine"))
         with pytest.raises(LookupError):
-            await result_of(failed)
+            await AWAITING.result_of(failed)
         with pytest.raises(RequestTimeoutError):
-            await result_of(Future(), 0.001)
+            await AWAITING.result_of(Future(), 0.001)
 
     asyncio.run(main())
 
