@@ -8,9 +8,11 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from kwire.admin.cluster import ClusterDescription, describe_cluster, snapshot
+from kwire.admin.groups import Groups
 from kwire.admin.operation import Operation
 from kwire.admin.topics import CreatedTopic, CreateTopics, DeleteTopics, NewTopic
 from kwire.cluster import Backoff, ClientConfig, ClientKwargs, Cluster, ClusterEvent, Snapshot, open_loop_thread
+from kwire.cluster.waiting import BLOCKING
 from kwire.errors import BrokerError, ConfigurationError
 from kwire.options import check_names, documents_options, translate_bootstrap
 
@@ -38,6 +40,7 @@ class Admin:
         check_names("kwire.Admin", bootstrap, options, ClientConfig)
         self._runtime = open_loop_thread("kwire.Admin", bootstrap, options, "admin")
         self._config = self._runtime.config
+        self.groups = Groups(self._runtime, BLOCKING)
 
     def __repr__(self) -> str:
         return f"<kwire.Admin {self._config.client_id!r} of {','.join(self._config.bootstrap)}>"

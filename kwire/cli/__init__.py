@@ -16,7 +16,7 @@ Each command is one file; `kwire --help` imports none of them. `capture/` and `l
     record_json.py    records and batches as JSON
     kcat_format.py    the format strings of `kwire consume -F`
 
-Imports: broker, consumer, producer, cluster, net, session, protocol, records, wire.
+Imports: admin, broker, consumer, producer, cluster, net, session, protocol, records, wire.
 """
 
 from __future__ import annotations

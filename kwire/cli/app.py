@@ -33,6 +33,7 @@ COMMANDS = {
     "dump-log": "Read and verify the files of a broker's log directory.",
     "schema": "Fields and versions of an API's messages.",
     "error": "What a broker's error code means.",
+    "groups": "Groups of consumers: list, describe, lag, reset, delete.",
     "broker": "Run a cluster of embedded brokers until Ctrl-C.",
 }
 

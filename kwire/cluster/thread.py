@@ -264,8 +264,12 @@ class LoopThread:
 
         timeout_ms = max(1, int(timeout * 1000))
         pending = PendingRequest(route, api, build, done, timeout_ms=timeout_ms, at_most=at_most, may_retry=may_retry)
-        self.call_soon(self._client.enqueue, pending)
+        self.enqueue(pending)
         return self.wait(future, timeout + _GRACE)
+
+    def enqueue(self, pending: PendingRequest) -> None:
+        """Queue a request; its `on_done` runs on the loop's thread."""
+        self.call_soon(self._client.enqueue, pending)
 
     def describe(self, node: int) -> str:
         return self._loop.describe(node)

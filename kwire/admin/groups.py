@@ -1,0 +1,934 @@
+"""Groups: list, describe and delete them; read, set, reset and delete their offsets; lag.
+
+Kafka has classic groups, consumer groups (KIP-848) and share groups (KIP-932). The coordinator of a group answers for
+it; `list` asks every broker. The methods exist for threads (`Groups`) and for asyncio (`kwire.aio`), over the
+coroutines of `GroupsBase`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
+from typing import Any, Literal, TypeVar
+
+from kwire.admin.cluster import metadata_request, snapshot_of
+from kwire.admin.coordinated import CoordinatedRequests
+from kwire.admin.results import Results
+from kwire.arguments import check_timeout
+from kwire.cluster import Backoff, LoopThread, PendingRequest, Snapshot, StateMachine, ToAny, ToNode
+from kwire.cluster.waiting import Waiter, blocking
+from kwire.consumer.arguments import checked_partitions
+from kwire.consumer.assignors.protocol import parse_assignment, parse_subscription
+from kwire.consumer.offsets import NO_OFFSET, Ago, AtTimestamp, FoundOffset, Offset, OffsetFetcher, OffsetsQuery
+from kwire.errors import (
+    BrokerError,
+    ConfigurationError,
+    DecodeError,
+    ErrorCode,
+    KwireError,
+    UnsupportedVersionError,
+    broker_error,
+)
+from kwire.protocol import Request, Response
+from kwire.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
+from kwire.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kwire.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kwire.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
+from kwire.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kwire.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
+from kwire.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kwire.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
+from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kwire.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kwire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kwire.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+
+TopicPartition = tuple[str, int]
+GroupType = Literal["classic", "consumer", "share", "streams"]
+Isolation = Literal["read_uncommitted", "read_committed"]
+ResetTarget = Literal["earliest", "latest", "current"] | datetime | timedelta | Ago | AtTimestamp | int
+T = TypeVar("T")
+Name = TypeVar("Name")
+
+_STATES_SINCE, _TYPES_SINCE = 4, 5
+_OFFSETS_OF_GROUPS_SINCE = 8  # OffsetFetch
+_MEMBERS_SINCE = 3  # LeaveGroup
+_NAMES_UNTIL = 9  # OffsetFetch and OffsetCommit: later versions have topic ids
+_LAG_SINCE = 1  # DescribeShareGroupOffsets
+_GRACE_SECONDS = 5.0
+_MEMBERLESS_STATES = frozenset({"Empty", "Dead"})
+_COORDINATOR_CODES = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+_NO_SUCH_GROUP_CODES = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group as `list` returns it. Brokers before Kafka 2.6 do not send `state`, which is "" then."""
+
+    id: str
+    type: GroupType
+    state: str
+    protocol_type: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group. Classic members have no epoch (-1), no target and no server-side pattern."""
+
+    id: str
+    client_id: str
+    host: str
+    instance_id: str | None = None
+    rack: str | None = None
+    epoch: int = -1
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assignment: tuple[TopicPartition, ...] = ()
+    target: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group and its members. Classic groups have no epochs (-1); `assignor` is their protocol's name."""
+
+    id: str
+    type: GroupType
+    state: str
+    protocol_type: str
+    assignor: str
+    epoch: int = -1
+    assignment_epoch: int = -1
+    members: tuple[GroupMember, ...] = ()
+
+    def owner(self, partition: TopicPartition) -> GroupMember | None:
+        """Return the member that has this partition."""
+        return next((member for member in self.members if partition in member.assignment), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a reset changes: the committed offset of a partition, None where there is none."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a group is behind in one partition. `committed` and `records` are None where it has committed nothing."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int
+    records: int | None
+    member: GroupMember | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """The lag of a group. `total` counts the partitions that have a committed offset."""
+
+    group: str
+    total: int
+    by_partition: tuple[PartitionLag, ...] = field(default=())
+
+
+class GroupsBase:
+    """What both faces share. The coroutines wait by the client's waiter only."""
+
+    def __init__(self, runtime: LoopThread, waiter: Waiter) -> None:
+        self._runtime = runtime
+        self._waiter = waiter
+
+    # -- groups
+
+    async def _list(
+        self,
+        *,
+        types: Iterable[GroupType] = (),
+        states: Iterable[str] = (),
+        protocol_types: Iterable[str] = (),
+        timeout: float | None = None,
+    ) -> list[GroupListing]:
+        """Return the groups of the cluster, sorted by id; with filters only those of these types, states and protocols.
+
+        Raises UnsupportedVersionError for a filter that a broker does not know: states need Kafka 2.6, types 3.8.
+        A broker that cannot be reached is an error, since its groups would be missing.
+        """
+        deadline = self._deadline(timeout)
+        wanted_types, wanted_states = _names("types", types), _names("states", states)
+        wanted_protocols = _names("protocol_types", protocol_types)
+
+        def build(version: int) -> ListGroupsRequest:
+            _require(version, _STATES_SINCE, wanted_states, "states", "2.6")
+            _require(version, _TYPES_SINCE, wanted_types, "types", "3.8")
+            return ListGroupsRequest(states_filter=sorted(wanted_states), types_filter=sorted(wanted_types))
+
+        known = await self._snapshot([], deadline)
+        futures = {node: self._send(ToNode(node), ListGroupsRequest, build, deadline) for node in known.brokers}
+        found: dict[str, GroupListing] = {}
+        for node, future in futures.items():
+            response: ListGroupsResponse = await self._waiter.result_of(future, self._left(deadline) + _GRACE_SECONDS)
+            if response.error_code:
+                raise broker_error(response.error_code, api="ListGroups", broker=self._runtime.describe(node))
+            for one in response.groups:
+                if not wanted_protocols or one.protocol_type in wanted_protocols:
+                    found[one.group_id] = GroupListing(
+                        one.group_id, _type(one.group_type), one.group_state, one.protocol_type, node
+                    )
+        return [found[group] for group in sorted(found)]
+
+    async def _describe(self, group: str, *, timeout: float | None = None) -> Group:
+        """Return a group with its members. GROUP_ID_NOT_FOUND where there is none."""
+        found = await self._describe_all([group], self._deadline(timeout))
+        return _raised(found, group)
+
+    async def _describe_many(self, groups: Iterable[str], *, timeout: float | None = None) -> Results[str, Group]:
+        """Return several groups with their members."""
+        return Results(await self._describe_all(_group_ids(groups), self._deadline(timeout)))
+
+    async def _delete(self, groups: str | Iterable[str], *, timeout: float | None = None) -> Results[str, None]:
+        """Delete groups with their offsets. A group that has members is not deleted: NON_EMPTY_GROUP.
+
+        A single group's error is raised.
+        """
+        names = _group_ids(groups)
+        results = await self._coordinated(
+            names, DeleteGroupsRequest, lambda name, version: DeleteGroupsRequest(groups_names=[name]), _deleted,
+            self._deadline(timeout),
+        )  # fmt: skip
+        if isinstance(groups, str):
+            _raised(results, groups)
+        return Results(results)
+
+    async def _remove_members(
+        self, group: str, *, instance_ids: Iterable[str] = (), every: bool = False, reason: str = "",
+        timeout: float | None = None,
+    ) -> Results[str, None]:  # fmt: skip
+        """Remove static members by their instance ids, or every member, and so let the others take their partitions.
+
+        The result has instance ids, and member ids of members without one. Members that run join again.
+        """
+        wanted = _names("instance_ids", instance_ids)
+        if every == bool(wanted):
+            raise ConfigurationError("no members are named", remedy="give instance_ids=[...] or every=True")
+        deadline = self._deadline(timeout)
+        members = [LeaveGroupRequest.Member(member_id="", group_instance_id=one, reason=reason or None)
+                   for one in sorted(wanted)]  # fmt: skip
+        if every:
+            described = await self._describe(group, timeout=self._left(deadline))
+            members = [
+                LeaveGroupRequest.Member(member_id=one.id, group_instance_id=one.instance_id, reason=reason or None)
+                for one in described.members
+            ]
+        if not members:
+            return Results({})
+
+        def build(name: str, version: int) -> LeaveGroupRequest:
+            if version < _MEMBERS_SINCE:
+                raise UnsupportedVersionError("brokers before Kafka 2.4 cannot remove several members", group=name)
+            return LeaveGroupRequest(group_id=name, members=members)
+
+        found = await self._coordinated([group], LeaveGroupRequest, build, _members_left, deadline)
+        return Results(_raised(found, group))
+
+    # -- offsets
+
+    async def _offsets(self, group: str, *, timeout: float | None = None) -> dict[TopicPartition, Offset]:
+        """Return what a group has committed, by partition. For a share group: the start of what is not done yet."""
+        deadline = self._deadline(timeout)
+        if await self._is_share(group, deadline):
+            return {key: one.start for key, one in (await self._share_offsets(group, deadline)).items()}
+        found = await self._coordinated(
+            [group], OffsetFetchRequest, _offset_fetch, _committed, deadline, at_most=_NAMES_UNTIL
+        )
+        return _raised(found, group)
+
+    async def _set_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | Offset], *, timeout: float | None = None
+    ) -> Results[TopicPartition, None]:
+        """Set what a group has committed. The group must have no members."""
+        wanted = {key: one if isinstance(one, Offset) else Offset(one) for key, one in _pairs(offsets).items()}
+        if not wanted:
+            return Results({})
+        deadline = self._deadline(timeout)
+        if await self._is_share(group, deadline):
+            build_share = partial(_alter_share_offsets, wanted)
+            altered = await self._coordinated(
+                [group], AlterShareGroupOffsetsRequest, build_share, _share_offsets_altered, deadline
+            )
+            return Results(_raised(altered, group))
+        found = await self._coordinated(
+            [group], OffsetCommitRequest, partial(_offset_commit, wanted), _offsets_set, deadline, at_most=_NAMES_UNTIL
+        )
+        return Results(_raised(found, group))
+
+    async def _delete_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> Results[TopicPartition, None]:
+        """Delete committed offsets. Members must not be subscribed to the topics: GROUP_SUBSCRIBED_TO_TOPIC.
+
+        Of a share group the offsets of whole topics are deleted.
+        """
+        wanted = list(_pairs(dict.fromkeys(partitions)))
+        if not wanted:
+            return Results({})
+        deadline = self._deadline(timeout)
+        if await self._is_share(group, deadline):
+            build = partial(_delete_share_offsets, wanted)
+            deleted = await self._coordinated(
+                [group], DeleteShareGroupOffsetsRequest, build, _share_offsets_deleted, deadline
+            )
+            by_topic = _raised(deleted, group)
+            return Results({key: by_topic.get(key[0]) for key in wanted})
+        build_delete = partial(_offset_delete, wanted)
+        return Results(
+            _raised(
+                await self._coordinated([group], OffsetDeleteRequest, build_delete, _offsets_deleted, deadline), group
+            )
+        )
+
+    async def _reset(
+        self,
+        group: str,
+        to: ResetTarget | None = None,
+        *,
+        by: int | None = None,
+        topics: Iterable[str] | None = None,
+        dry_run: bool = False,
+        timeout: float | None = None,
+    ) -> list[Move]:
+        """Set what a group has committed to a point in its topics, and return what changes.
+
+        to       "earliest", "latest", "current" (only commits what it has), a datetime, a timedelta or `Ago` back from
+                 now, `AtTimestamp`, or an offset
+        by       instead of `to`: so many records forward, or back where it is negative
+        topics   the topics to reset; by default those of which the group has committed offsets
+        dry_run  return the moves and change nothing
+
+        Offsets are kept inside the log. Raises NON_EMPTY_GROUP, with the members, while the group has members.
+        """
+        if (to is None) == (by is None):
+            raise ConfigurationError("a reset needs a target", remedy="give to=... or by=...")
+        deadline = self._deadline(timeout)
+        committed = {key: one.offset for key, one in (await self._offsets(group, timeout=self._left(deadline))).items()}
+        await self._refuse_members(group, bool(committed), deadline)
+        keys = sorted(committed) if topics is None else await self._partitions(_names("topics", topics), deadline)
+        after = await self._targets(keys, committed, to, by, deadline)
+        moves = [Move(*key, committed.get(key), after[key]) for key in keys if key in after]
+        if not dry_run:
+            (await self._set_offsets(group, after, timeout=self._left(deadline))).check()
+        return moves
+
+    async def _lag(
+        self, group: str, *, isolation: Isolation = "read_uncommitted", timeout: float | None = None
+    ) -> GroupLag:
+        """Return how many records a group has still to process, per partition and in all.
+
+        With "read_committed" the end is the last stable offset, as members with this isolation see it. Partitions that
+        a member has and the group never committed are listed without a lag.
+        """
+        deadline = self._deadline(timeout)
+        found = await self._describe_all([group], deadline)
+        return await self._lag_of(_raised(found, group), _checked_isolation(isolation), deadline)
+
+    async def _lag_many(
+        self, groups: Iterable[str], *, isolation: Isolation = "read_uncommitted", timeout: float | None = None
+    ) -> Results[str, GroupLag]:
+        """Return the lag of several groups."""
+        deadline = self._deadline(timeout)
+        checked = _checked_isolation(isolation)
+        results: dict[str, GroupLag | KwireError] = {}
+        for name, group in (await self._describe_all(_group_ids(groups), deadline)).items():
+            try:
+                results[name] = group if isinstance(group, KwireError) else await self._lag_of(group, checked, deadline)
+            except KwireError as error:
+                results[name] = error
+        return Results(results)
+
+    # -- parts
+
+    async def _describe_all(self, names: Sequence[str], deadline: float) -> dict[str, Group | KwireError]:
+        results: dict[str, Group | KwireError] = {}
+        left = list(names)
+        for api, build, parse in _DESCRIPTIONS:
+            results |= await self._coordinated(left, api, build, parse, deadline)
+            left = [name for name in left if _is_of_another_type(results[name])]
+        return {name: results[name] for name in names}
+
+    async def _lag_of(self, group: Group, isolation: Isolation, deadline: float) -> GroupLag:
+        if group.type == "share":
+            share = await self._share_offsets(group.id, deadline)
+            committed: dict[TopicPartition, int] = {key: one.start.offset for key, one in share.items()}
+        else:
+            share = {}
+            committed = {
+                key: one.offset for key, one in (await self._offsets(group.id, timeout=self._left(deadline))).items()
+            }
+        owned = {key for member in group.members for key in member.assignment}
+        ends = await self._find(dict.fromkeys(sorted(owned | committed.keys()), LATEST), deadline, isolation)
+        lags: list[PartitionLag] = []
+        for key, end in ends.items():
+            at = committed.get(key)
+            records = None if at is None else max(0, end.offset - at)
+            if key in share and share[key].lag >= 0:
+                records = share[key].lag
+            lags.append(PartitionLag(*key, at, end.offset, records, group.owner(key)))
+        return GroupLag(group.id, sum(lag.records or 0 for lag in lags), tuple(lags))
+
+    async def _refuse_members(self, group: str, has_offsets: bool, deadline: float) -> None:
+        try:
+            described = await self._describe(group, timeout=self._left(deadline))
+        except BrokerError as error:
+            if error.code == ErrorCode.GROUP_ID_NOT_FOUND and not has_offsets:
+                return  # a new group, whose offsets are set before its first member joins
+            raise
+        if described.state not in _MEMBERLESS_STATES:
+            members = ", ".join(f"{one.client_id} at {one.host}" for one in described.members[:5])
+            raise broker_error(
+                ErrorCode.NON_EMPTY_GROUP,
+                f"the group is {described.state}; its members: {members or 'not known yet'}",
+                remedy="stop its members first",
+                group=group,
+            )
+
+    async def _targets(
+        self,
+        keys: Sequence[TopicPartition],
+        committed: Mapping[TopicPartition, int],
+        to: ResetTarget | None,
+        by: int | None,
+        deadline: float,
+    ) -> dict[TopicPartition, int]:
+        starts = await self._find(dict.fromkeys(keys, EARLIEST), deadline)
+        ends = await self._find(dict.fromkeys(keys, LATEST), deadline)
+        if by is not None:
+            if isinstance(by, bool) or not isinstance(by, int):
+                raise ConfigurationError(f"by is {by!r}", remedy="give a number of records, negative to go back")
+            wanted = {key: committed[key] + by for key in keys if key in committed}
+        elif to == "current":
+            wanted = {key: committed[key] for key in keys if key in committed}
+        elif to == "earliest":
+            wanted = {key: starts[key].offset for key in keys}
+        elif to == "latest":
+            wanted = {key: ends[key].offset for key in keys}
+        elif isinstance(to, int) and not isinstance(to, bool):
+            wanted = dict.fromkeys(keys, to)
+        else:
+            found = await self._find(dict.fromkeys(keys, _timestamp_ms(to, self._now_ms())), deadline)
+            wanted = {key: ends[key].offset if one.offset == NO_OFFSET else one.offset for key, one in found.items()}
+        return {key: min(max(one, starts[key].offset), ends[key].offset) for key, one in wanted.items()}
+
+    def _now_ms(self) -> int:
+        return int(datetime.now().timestamp() * 1000)
+
+    async def _partitions(self, topics: Collection[str], deadline: float) -> list[TopicPartition]:
+        known = await self._snapshot(sorted(topics), deadline)
+        keys: list[TopicPartition] = []
+        for topic in sorted(topics):
+            metadata = known.topics.get(topic)
+            if metadata is None or metadata.error_code:
+                code = metadata.error_code if metadata else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise broker_error(code, topic=topic)
+            keys += [(topic, partition) for partition in range(len(metadata.partitions))]
+        return keys
+
+    async def _is_share(self, group: str, deadline: float) -> bool:
+        """Return whether this is a share group. Brokers without share groups have none."""
+        try:
+            found = await self._coordinated([group], *_DESCRIBE_SHARE, deadline)
+        except UnsupportedVersionError:
+            return False
+        return isinstance(found[group], Group)
+
+    async def _share_offsets(self, group: str, deadline: float) -> dict[TopicPartition, ShareOffset]:
+        found = await self._coordinated(
+            [group], DescribeShareGroupOffsetsRequest, _describe_share_offsets, _share_offsets_described, deadline
+        )
+        return _raised(found, group)
+
+    # -- requests
+
+    def _deadline(self, timeout: float | None) -> float:
+        check_timeout(timeout, none="wait for request_timeout_ms")
+        seconds = self._runtime.config.request_timeout_ms / 1000 if timeout is None else timeout
+        return self._runtime.clock.now() + seconds
+
+    def _left(self, deadline: float) -> float:
+        return max(0.001, deadline - self._runtime.clock.now())
+
+    async def _snapshot(self, topics: Sequence[str] | None, deadline: float) -> Snapshot:
+        build = partial(metadata_request, topics)
+        future: Future[MetadataResponse] = self._send(ToAny(), MetadataRequest, build, deadline)
+        response = await self._waiter.result_of(future, self._left(deadline) + _GRACE_SECONDS)
+        return snapshot_of(response, self._runtime.clock.now())
+
+    def _send(
+        self, route: ToAny | ToNode, api: type[Request[Any]], build: Callable[[int], Request[Any]], deadline: float
+    ) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def done(result: Response | KwireError | None, now: float) -> None:
+            if isinstance(result, KwireError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self._runtime.start()
+        self._runtime.enqueue(
+            PendingRequest(route, api, build, done, timeout_ms=max(1, int(self._left(deadline) * 1000)), may_retry=True)
+        )
+        return future
+
+    async def _coordinated(
+        self,
+        groups: Sequence[str],
+        api: type[Request[Any]],
+        build: Callable[[str, int], Request[Any]],
+        parse: Callable[[str, Any, bool], T],
+        deadline: float,
+        at_most: int | None = None,
+    ) -> dict[str, T | KwireError]:
+        config = self._runtime.config
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
+        requests = CoordinatedRequests(
+            groups, api, build, parse, timeout=self._left(deadline), backoff=backoff, random=Random(), at_most=at_most
+        )
+        return await self._run(requests, requests.future, deadline)
+
+    async def _find(
+        self, timestamps: Mapping[TopicPartition, int], deadline: float, isolation: Isolation = "read_uncommitted"
+    ) -> dict[TopicPartition, FoundOffset]:
+        if not timestamps:
+            return {}
+        config = self._runtime.config
+        fetcher = OffsetFetcher(
+            is_committed_only=isolation == "read_committed",
+            unknown_topic_timeout_ms=int(self._left(deadline) * 1000),
+            backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
+            random=Random(),
+        )
+        return await self._run(fetcher, OffsetsQuery(fetcher, timestamps, deadline).future, deadline)
+
+    async def _run(self, machine: StateMachine, future: Future[T], deadline: float) -> T:
+        self._runtime.add(machine)
+        try:
+            return await self._waiter.result_of(future, self._left(deadline) + _GRACE_SECONDS)
+        finally:
+            self._runtime.remove(machine)
+
+
+class Groups(GroupsBase):
+    """`Admin.groups`, for threads. Each method blocks for at most `timeout` seconds, by default request_timeout_ms.
+
+    A call that names one thing returns its result or raises its error; a call that names several returns `Results`.
+    """
+
+    list = blocking(GroupsBase._list)
+    delete = blocking(GroupsBase._delete)
+    remove_members = blocking(GroupsBase._remove_members)
+    offsets = blocking(GroupsBase._offsets)
+    set_offsets = blocking(GroupsBase._set_offsets)
+    delete_offsets = blocking(GroupsBase._delete_offsets)
+    reset = blocking(GroupsBase._reset)
+    describe = blocking(GroupsBase._describe)
+    describe_many = blocking(GroupsBase._describe_many)
+    lag = blocking(GroupsBase._lag)
+    lag_many = blocking(GroupsBase._lag_many)
+
+
+# -- arguments
+
+
+def _names(what: str, names: Iterable[str]) -> frozenset[str]:
+    if isinstance(names, str):
+        raise ConfigurationError(f"{what} is {names!r}", remedy=f"give a list: {what}=[{names!r}]")
+    return frozenset(names)
+
+
+def _group_ids(groups: str | Iterable[str]) -> list[str]:
+    names = [groups] if isinstance(groups, str) else list(dict.fromkeys(groups))
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"a group id is {name!r}", remedy="give a str that is not empty")
+    return names
+
+
+def _pairs(keys: Mapping[TopicPartition, T]) -> dict[TopicPartition, T]:
+    return dict(zip(checked_partitions(keys), keys.values(), strict=True))
+
+
+def _checked_isolation(isolation: Isolation) -> Isolation:
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise ConfigurationError(f"isolation is {isolation!r}", remedy='give "read_uncommitted" or "read_committed"')
+    return isolation
+
+
+def _timestamp_ms(to: datetime | timedelta | Ago | AtTimestamp | object, now_ms: int) -> int:
+    match to:
+        case datetime():
+            return int(to.timestamp() * 1000)
+        case timedelta():
+            return Ago(abs(to)).timestamp_ms(now_ms)
+        case Ago():
+            return to.timestamp_ms(now_ms)
+        case AtTimestamp():
+            return to.timestamp_ms
+    raise ConfigurationError(
+        f"to is {to!r:.60}",
+        remedy='give "earliest", "latest", "current", a datetime, a timedelta, Ago, AtTimestamp or an offset',
+    )
+
+
+# -- results
+
+
+def _raised(results: Mapping[str, T | KwireError], group: str) -> T:
+    result = results[group]
+    if isinstance(result, KwireError):
+        raise result
+    return result
+
+
+def _check(code: int, group: str, api: str, message: str | None = None) -> None:
+    if code:
+        raise broker_error(code, message, api=api, group=group)
+
+
+def _error_or_none(code: int, api: str, topic: str, partition: int | None, group: str) -> KwireError | None:
+    return broker_error(code, api=api, topic=topic, partition=partition, group=group) if code else None
+
+
+def _type(name: str) -> GroupType:
+    """Return the type of a group; brokers before Kafka 3.8 have classic groups only, and send none."""
+    lowered = name.lower()
+    return lowered if lowered in ("consumer", "share", "streams") else "classic"  # type: ignore[return-value]
+
+
+def _require(version: int, since: int, names: Collection[str], what: str, kafka: str) -> None:
+    if names and version < since:
+        raise UnsupportedVersionError(
+            f"the broker cannot filter groups by {what}", remedy=f"this needs Kafka {kafka}: list all and filter them"
+        )
+
+
+# -- describe: consumer groups, share groups, classic groups
+
+
+def _is_of_another_type(result: Group | KwireError) -> bool:
+    if isinstance(result, BrokerError):
+        return result.code in _NO_SUCH_GROUP_CODES
+    return isinstance(result, UnsupportedVersionError)
+
+
+def _partitions_of(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted((topic.topic_name, partition) for topic in assignment.topic_partitions for partition in topic.partitions)
+    )
+
+
+def _consumer_group(group: str, response: ConsumerGroupDescribeResponse, in_doubt: bool) -> Group:
+    one = response.groups[0]
+    _check(one.error_code, group, "ConsumerGroupDescribe", one.error_message)
+    members = tuple(
+        GroupMember(
+            member.member_id, member.client_id, member.client_host, member.instance_id, member.rack_id,
+            member.member_epoch, tuple(member.subscribed_topic_names), member.subscribed_topic_regex or None,
+            _partitions_of(member.assignment), _partitions_of(member.target_assignment),
+        )
+        for member in one.members
+    )  # fmt: skip
+    return Group(
+        group,
+        "consumer",
+        one.group_state,
+        "consumer",
+        one.assignor_name,
+        one.group_epoch,
+        one.assignment_epoch,
+        members,
+    )
+
+
+def _share_group(group: str, response: ShareGroupDescribeResponse, in_doubt: bool) -> Group:
+    one = response.groups[0]
+    _check(one.error_code, group, "ShareGroupDescribe", one.error_message)
+    members = tuple(
+        GroupMember(
+            member.member_id, member.client_id, member.client_host, None, member.rack_id, member.member_epoch,
+            tuple(member.subscribed_topic_names), None, _partitions_of(member.assignment),
+        )
+        for member in one.members
+    )  # fmt: skip
+    return Group(
+        group, "share", one.group_state, "share", one.assignor_name, one.group_epoch, one.assignment_epoch, members
+    )
+
+
+def _classic_group(group: str, response: DescribeGroupsResponse, in_doubt: bool) -> Group:
+    one = response.groups[0]
+    _check(one.error_code, group, "DescribeGroups", one.error_message)
+    if one.group_state == "Dead":  # before v6 a coordinator says so of a group that it does not have
+        raise broker_error(ErrorCode.GROUP_ID_NOT_FOUND, api="DescribeGroups", group=group)
+    members = tuple(_classic_member(member, one.protocol_type) for member in one.members)
+    return Group(group, "classic", one.group_state, one.protocol_type, one.protocol_data, members=members)
+
+
+def _classic_member(member: DescribeGroupsResponse.Group.Member, protocol_type: str) -> GroupMember:
+    """Return a member. Other protocol types, such as Connect's, have bytes of their own: topics stay unknown."""
+    topics: tuple[str, ...] = ()
+    rack = None
+    assignment: tuple[TopicPartition, ...] = ()
+    if protocol_type == "consumer":
+        with suppress(DecodeError):
+            subscription = parse_subscription(member.member_metadata)
+            topics, rack = tuple(subscription.topics), subscription.rack
+        with suppress(DecodeError):
+            assignment = tuple(sorted(parse_assignment(member.member_assignment).partitions))
+    return GroupMember(
+        member.member_id, member.client_id, member.client_host, member.group_instance_id, rack, -1, topics, None,
+        assignment,
+    )  # fmt: skip
+
+
+def _describe_consumer(group: str, version: int) -> ConsumerGroupDescribeRequest:
+    return ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+
+
+def _describe_share(group: str, version: int) -> ShareGroupDescribeRequest:
+    return ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+
+
+def _describe_classic(group: str, version: int) -> DescribeGroupsRequest:
+    return DescribeGroupsRequest(groups=[group])
+
+
+_DESCRIBE_SHARE: tuple[Any, Any, Any] = (ShareGroupDescribeRequest, _describe_share, _share_group)
+# In this order: a coordinator returns classic groups last, since an unknown group is a dead classic one to it.
+_DESCRIPTIONS: tuple[tuple[Any, Any, Any], ...] = (
+    (ConsumerGroupDescribeRequest, _describe_consumer, _consumer_group),
+    _DESCRIBE_SHARE,
+    (DescribeGroupsRequest, _describe_classic, _classic_group),
+)
+
+
+# -- delete, remove members
+
+
+def _deleted(group: str, response: DeleteGroupsResponse, in_doubt: bool) -> None:
+    code = response.results[0].error_code
+    if code == ErrorCode.GROUP_ID_NOT_FOUND and in_doubt:
+        return  # an attempt without a response has deleted it
+    _check(code, group, "DeleteGroups", response.results[0].error_message)
+
+
+def _members_left(group: str, response: LeaveGroupResponse, in_doubt: bool) -> dict[str, KwireError | None]:
+    _check(response.error_code, group, "LeaveGroup")
+    results: dict[str, KwireError | None] = {}
+    for member in response.members:
+        code = 0 if in_doubt and member.error_code == ErrorCode.UNKNOWN_MEMBER_ID else member.error_code
+        name = member.group_instance_id or member.member_id
+        results[name] = broker_error(code, api="LeaveGroup", group=group) if code else None
+    return results
+
+
+# -- offsets of classic and consumer groups
+
+
+def _offset_fetch(group: str, version: int) -> OffsetFetchRequest:
+    if version >= _OFFSETS_OF_GROUPS_SINCE:
+        return OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=None)])
+    return OffsetFetchRequest(group_id=group, topics=None)
+
+
+def _committed(group: str, response: OffsetFetchResponse, in_doubt: bool) -> dict[TopicPartition, Offset]:
+    found: Any = response.groups[0] if response.groups else response
+    _check(found.error_code, group, "OffsetFetch")
+    offsets: dict[TopicPartition, Offset] = {}
+    for topic in found.topics:
+        for one in topic.partitions:
+            if one.error_code:
+                raise broker_error(
+                    one.error_code, api="OffsetFetch", topic=topic.name, partition=one.partition_index, group=group
+                )
+            if one.committed_offset >= 0:
+                epoch = one.committed_leader_epoch if one.committed_leader_epoch >= 0 else None
+                offsets[topic.name, one.partition_index] = Offset(one.committed_offset, epoch, one.metadata or "")
+    return offsets
+
+
+def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in keys:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def _offset_commit(offsets: Mapping[TopicPartition, Offset], group: str, version: int) -> OffsetCommitRequest:
+    """Return a commit from outside of the group: without a member and a generation."""
+    topics = [
+        OffsetCommitRequest.Topic(
+            name=topic,
+            partitions=[
+                OffsetCommitRequest.Topic.Partition(
+                    partition_index=partition,
+                    committed_offset=offsets[topic, partition].offset,
+                    committed_leader_epoch=_epoch(offsets[topic, partition]),
+                    committed_metadata=offsets[topic, partition].metadata,
+                )
+                for partition in partitions
+            ],
+        )
+        for topic, partitions in _by_topic(offsets).items()
+    ]
+    return OffsetCommitRequest(group_id=group, topics=topics)
+
+
+def _epoch(offset: Offset) -> int:
+    return -1 if offset.leader_epoch is None else offset.leader_epoch
+
+
+def _offsets_set(group: str, response: OffsetCommitResponse, in_doubt: bool) -> dict[TopicPartition, KwireError | None]:
+    results: dict[TopicPartition, KwireError | None] = {}
+    for topic in response.topics:
+        for one in topic.partitions:
+            if one.error_code in _COORDINATOR_CODES:
+                _check(one.error_code, group, "OffsetCommit")
+            code = one.error_code
+            if code == ErrorCode.UNKNOWN_MEMBER_ID:  # Kafka's way to say that the group has members
+                code = ErrorCode.NON_EMPTY_GROUP
+            key = topic.name, one.partition_index
+            results[key] = _error_or_none(code, "OffsetCommit", *key, group)
+    return results
+
+
+def _offset_delete(keys: Iterable[TopicPartition], group: str, version: int) -> OffsetDeleteRequest:
+    return OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequest.Topic(
+                name=topic,
+                partitions=[OffsetDeleteRequest.Topic.Partition(partition_index=one) for one in partitions],
+            )
+            for topic, partitions in _by_topic(keys).items()
+        ],
+    )
+
+
+def _offsets_deleted(
+    group: str, response: OffsetDeleteResponse, in_doubt: bool
+) -> dict[TopicPartition, KwireError | None]:
+    _check(response.error_code, group, "OffsetDelete")
+    return {
+        (topic.name, one.partition_index): _error_or_none(
+            one.error_code, "OffsetDelete", topic.name, one.partition_index, group
+        )
+        for topic in response.topics
+        for one in topic.partitions
+    }
+
+
+# -- offsets of share groups
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOffset:
+    """The share-partition start offset; `lag` is -1 where the broker does not send it (before Kafka 4.2)."""
+
+    start: Offset
+    lag: int
+
+
+def _describe_share_offsets(group: str, version: int) -> DescribeShareGroupOffsetsRequest:
+    return DescribeShareGroupOffsetsRequest(
+        groups=[DescribeShareGroupOffsetsRequest.Group(group_id=group, topics=None)]
+    )
+
+
+def _share_offsets_described(
+    group: str, response: DescribeShareGroupOffsetsResponse, in_doubt: bool
+) -> dict[TopicPartition, ShareOffset]:
+    found = response.groups[0]
+    _check(found.error_code, group, "DescribeShareGroupOffsets", found.error_message)
+    offsets: dict[TopicPartition, ShareOffset] = {}
+    for topic in found.topics:
+        for one in topic.partitions:
+            if one.error_code:
+                raise broker_error(
+                    one.error_code, one.error_message, api="DescribeShareGroupOffsets", topic=topic.topic_name,
+                    partition=one.partition_index, group=group,
+                )  # fmt: skip
+            if one.start_offset >= 0:
+                offsets[topic.topic_name, one.partition_index] = ShareOffset(Offset(one.start_offset), one.lag)
+    return offsets
+
+
+def _alter_share_offsets(
+    offsets: Mapping[TopicPartition, Offset], group: str, version: int
+) -> AlterShareGroupOffsetsRequest:
+    partition_class = AlterShareGroupOffsetsRequest.Topic.Partition
+    return AlterShareGroupOffsetsRequest(
+        group_id=group,
+        topics=[
+            AlterShareGroupOffsetsRequest.Topic(
+                topic_name=topic,
+                partitions=[
+                    partition_class(partition_index=one, start_offset=offsets[topic, one].offset) for one in partitions
+                ],
+            )
+            for topic, partitions in _by_topic(offsets).items()
+        ],
+    )
+
+
+def _share_offsets_altered(
+    group: str, response: AlterShareGroupOffsetsResponse, in_doubt: bool
+) -> dict[TopicPartition, KwireError | None]:
+    _check(response.error_code, group, "AlterShareGroupOffsets", response.error_message)
+    return {
+        (topic.topic_name, one.partition_index): _error_or_none(
+            one.error_code, "AlterShareGroupOffsets", topic.topic_name, one.partition_index, group
+        )
+        for topic in response.responses
+        for one in topic.partitions
+    }
+
+
+def _delete_share_offsets(keys: Iterable[TopicPartition], group: str, version: int) -> DeleteShareGroupOffsetsRequest:
+    topics = [DeleteShareGroupOffsetsRequest.Topic(topic_name=topic) for topic in _by_topic(keys)]
+    return DeleteShareGroupOffsetsRequest(group_id=group, topics=topics)
+
+
+def _share_offsets_deleted(
+    group: str, response: DeleteShareGroupOffsetsResponse, in_doubt: bool
+) -> dict[str, KwireError | None]:
+    _check(response.error_code, group, "DeleteShareGroupOffsets", response.error_message)
+    return {
+        topic.topic_name: _error_or_none(topic.error_code, "DeleteShareGroupOffsets", topic.topic_name, None, group)
+        for topic in response.responses
+    }

@@ -1,0 +1,101 @@
+"""`CoordinatedRequests` with a coordinator that moves, loads, hangs up or is silent: virtual time, no sockets."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from kwire.admin.coordinated import CoordinatedRequests
+from kwire.cluster import Backoff, PendingRequest, ToCoordinator
+from kwire.errors import BrokerError, DisconnectedError, ErrorCode, KwireError, RequestTimeoutError, broker_error
+from kwire.protocol import Response
+from kwire.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+
+class View:
+    """A cluster whose coordinators are forgotten when the state machine says so."""
+
+    connection_error: KwireError | None = None
+
+    def __init__(self) -> None:
+        self.forgotten: list[ToCoordinator] = []
+
+    def forget_coordinator(self, route: ToCoordinator) -> None:
+        self.forgotten.append(route)
+
+
+def parse(group: str, response: DeleteGroupsResponse, in_doubt: bool) -> str:
+    code = response.results[0].error_code
+    if code:
+        raise broker_error(code, group=group)
+    return "again" if in_doubt else "once"
+
+
+def requests(*groups: str, timeout: float = 10.0) -> CoordinatedRequests[str]:
+    return CoordinatedRequests(
+        groups, DeleteGroupsRequest, lambda group, version: DeleteGroupsRequest(groups_names=[group]), parse,
+        timeout=timeout, backoff=Backoff(100, 1_000), random=Random(1),
+    )  # fmt: skip
+
+
+def response(code: int = 0) -> Response:
+    return DeleteGroupsResponse(results=[DeleteGroupsResponse.Result(group_id="g", error_code=code)])
+
+
+def turn(machine: CoordinatedRequests[str], view: Any, now: float) -> list[PendingRequest]:
+    return machine.turn(now, view)
+
+
+def test_a_moved_coordinator_is_looked_up_again() -> None:
+    machine, view = requests("g"), View()
+    (first,) = turn(machine, view, 0.0)
+    first.on_done(response(ErrorCode.NOT_COORDINATOR), 0.0)
+    assert turn(machine, view, 0.0) == [], "not before the back-off"
+    assert view.forgotten == [ToCoordinator("g")]
+    deadline = machine.deadline()
+    assert deadline is not None
+    (second,) = turn(machine, view, deadline)
+    second.on_done(response(), deadline)
+    assert machine.future.result(0) == {"g": "once"}
+
+
+def test_a_coordinator_that_loads_is_not_looked_up_again() -> None:
+    machine, view = requests("g"), View()
+    (first,) = turn(machine, view, 0.0)
+    first.on_done(response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), 0.0)
+    (second,) = turn(machine, view, 1.0)
+    second.on_done(response(), 1.0)
+    assert view.forgotten == []
+
+
+def test_a_lost_connection_leaves_the_group_in_doubt() -> None:
+    machine, view = requests("g"), View()
+    (first,) = turn(machine, view, 0.0)
+    first.on_done(DisconnectedError("cut"), 0.0)
+    (second,) = turn(machine, view, 1.0)
+    second.on_done(response(), 1.0)
+    assert machine.future.result(0) == {"g": "again"}
+
+
+def test_each_group_has_its_own_result() -> None:
+    machine, view = requests("a", "b", "a"), View()
+    first, second = turn(machine, view, 0.0)
+    first.on_done(response(), 0.0)
+    second.on_done(response(ErrorCode.NON_EMPTY_GROUP), 0.0)
+    results = machine.future.result(0)
+    assert list(results) == ["a", "b"]
+    assert isinstance(results["b"], BrokerError)
+
+
+def test_a_silent_coordinator_is_a_timeout_with_the_last_error() -> None:
+    machine, view = requests("g", timeout=5.0), View()
+    (first,) = turn(machine, view, 0.0)
+    first.on_done(response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), 0.0)
+    assert turn(machine, view, 5.0) == []
+    error = machine.future.result(0)["g"]
+    assert isinstance(error, RequestTimeoutError)
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in str(error)
+
+
+def test_no_groups_are_done_at_once() -> None:
+    assert requests().future.result(0) == {}

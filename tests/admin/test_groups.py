@@ -1,0 +1,241 @@
+"""`Admin.groups` and `kwire groups` with librdkafka's members, on the embedded broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from kwire import Admin, Producer
+from kwire.admin.groups import Group, GroupListing, Move
+from kwire.broker import Cluster
+from kwire.consumer.offsets import Ago, Offset
+from kwire.errors import BrokerError, ConfigurationError, ErrorCode
+from tests.cli.running import Ran, run
+
+PATIENCE_SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3, topics={"orders": 3}) as running:
+        with Producer(running.bootstrap) as producer:
+            for partition in range(3):
+                for number in range(10):
+                    producer.send("orders", b"x", partition=partition, timestamp_ms=1_000_000 + number)
+            producer.flush()
+        yield running
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Iterator[Admin]:
+    with Admin(cluster.bootstrap) as running:
+        yield running
+
+
+def member(cluster: Cluster, group: str, **options: Any) -> confluent_kafka.Consumer:
+    """Return a consumer of `orders` that has its assignment."""
+    settings = {
+        "bootstrap.servers": cluster.bootstrap, "group.id": group, "auto.offset.reset": "earliest",
+        "enable.auto.commit": False, "client.id": "billing-app", "log_level": 0, **options,
+    }  # fmt: skip
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.subscribe(["orders"])
+    assert consumer.consume(1, PATIENCE_SECONDS), "the member got no record"
+    return consumer
+
+
+def commit(cluster: Cluster, group: str, offset: int = 4) -> None:
+    """Commit this offset for each partition, and leave the group."""
+    consumer = member(cluster, group)
+    offsets = [confluent_kafka.TopicPartition("orders", partition, offset) for partition in range(3)]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+def code_of(error: object) -> int:
+    assert isinstance(error, BrokerError)
+    return error.code
+
+
+def test_a_group_with_a_member_is_listed_and_described(cluster: Cluster, admin: Admin) -> None:
+    consumer = member(cluster, "described", **{"partition.assignment.strategy": "range"})
+    try:
+        listed = {one.id: one for one in admin.groups.list()}
+        assert listed["described"] == GroupListing(
+            "described", "classic", "Stable", "consumer", listed["described"].coordinator
+        )
+        assert admin.groups.list(states=["Empty"], types=["classic"]) == []
+        group = admin.groups.describe("described")
+        assert (group.type, group.state, group.assignor) == ("classic", "Stable", "range")
+        (one,) = group.members
+        assert (one.client_id, one.topics) == ("billing-app", ("orders",))
+        assert one.assignment == (("orders", 0), ("orders", 1), ("orders", 2))
+        assert group.owner(("orders", 1)) is one
+        assert group.owner(("orders", 9)) is None
+    finally:
+        consumer.close()
+
+
+def test_a_group_that_does_not_exist_is_an_error_that_names_it(admin: Admin) -> None:
+    with pytest.raises(BrokerError, match="group nowhere") as caught:
+        admin.groups.describe("nowhere")
+    assert caught.value.code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_results_of_several_groups_raise_only_what_is_read(cluster: Cluster, admin: Admin) -> None:
+    commit(cluster, "one-of-two")
+    results = admin.groups.describe_many(["one-of-two", "nowhere"])
+    assert isinstance(results["one-of-two"], Group)
+    assert list(results) == ["one-of-two", "nowhere"]
+    assert code_of(results.errors["nowhere"]) == ErrorCode.GROUP_ID_NOT_FOUND
+    with pytest.raises(BrokerError, match="nowhere"):
+        results["nowhere"]
+    with pytest.raises(BrokerError, match="nowhere"):
+        results.check()
+
+
+def test_lag_counts_from_what_is_committed(cluster: Cluster, admin: Admin) -> None:
+    commit(cluster, "behind", 4)
+    lag = admin.groups.lag("behind")
+    assert (lag.total, [(one.partition, one.committed, one.end, one.records) for one in lag.by_partition]) == (
+        18,
+        [(0, 4, 10, 6), (1, 4, 10, 6), (2, 4, 10, 6)],
+    )
+    assert admin.groups.lag_many(["behind", "nowhere"]).ok.keys() == {"behind"}
+
+
+def test_a_partition_without_a_commit_has_no_lag_and_names_its_member(cluster: Cluster, admin: Admin) -> None:
+    consumer = member(cluster, "fresh")
+    try:
+        lag = admin.groups.lag("fresh")
+        assert lag.total == 0
+        assert [(one.committed, one.records) for one in lag.by_partition] == [(None, None)] * 3
+        assert {one.member.client_id for one in lag.by_partition if one.member} == {"billing-app"}
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("to", "after"),
+    [
+        ("earliest", 0),
+        ("latest", 10),
+        ("current", 4),
+        (7, 7),
+        (99, 10),
+        (datetime.fromtimestamp(1000.003, UTC), 3),
+        (timedelta(hours=1), 10),
+        (Ago(days=365 * 57), 0),
+    ],
+)
+def test_reset_sets_what_is_committed(cluster: Cluster, admin: Admin, to: Any, after: int) -> None:
+    admin.groups.set_offsets("to-reset", {("orders", 0): 4}).check()
+    planned = admin.groups.reset("to-reset", to, dry_run=True)
+    assert planned == [Move("orders", 0, 4, after)]
+    assert admin.groups.offsets("to-reset") == {("orders", 0): Offset(4)}, "a dry run changes nothing"
+    assert admin.groups.reset("to-reset", to) == planned
+    assert admin.groups.offsets("to-reset") == {("orders", 0): Offset(after)}
+
+
+def test_reset_moves_by_records_and_stays_inside_the_log(admin: Admin) -> None:
+    admin.groups.set_offsets("shifted", {("orders", 0): 4, ("orders", 1): 2}).check()
+    assert [one.after for one in admin.groups.reset("shifted", by=-3, dry_run=True)] == [1, 0]
+    assert [one.after for one in admin.groups.reset("shifted", by=7, dry_run=True)] == [10, 9]
+
+
+def test_reset_of_named_topics_covers_partitions_without_a_commit(admin: Admin) -> None:
+    assert admin.groups.reset("new-group", "latest", topics=["orders"]) == [
+        Move("orders", partition, None, 10) for partition in range(3)
+    ]
+    assert set(admin.groups.offsets("new-group")) == {("orders", partition) for partition in range(3)}
+
+
+def test_a_group_with_members_is_neither_reset_nor_deleted(cluster: Cluster, admin: Admin) -> None:
+    consumer = member(cluster, "busy")
+    try:
+        with pytest.raises(BrokerError, match="billing-app") as caught:
+            admin.groups.reset("busy", "earliest", topics=["orders"])
+        assert caught.value.code == ErrorCode.NON_EMPTY_GROUP
+        with pytest.raises(BrokerError) as caught:
+            admin.groups.delete("busy")
+        assert caught.value.code == ErrorCode.NON_EMPTY_GROUP
+        results = admin.groups.set_offsets("busy", {("orders", 0): 1})
+        assert code_of(results.errors["orders", 0]) == ErrorCode.NON_EMPTY_GROUP
+    finally:
+        consumer.close()
+
+
+def test_offsets_and_groups_are_deleted(cluster: Cluster, admin: Admin) -> None:
+    commit(cluster, "to-delete")
+    admin.groups.delete_offsets("to-delete", [("orders", 0)]).check()
+    assert set(admin.groups.offsets("to-delete")) == {("orders", 1), ("orders", 2)}
+    results = admin.groups.delete(["to-delete", "nowhere"])
+    assert set(results.ok) == {"to-delete"}
+    assert "to-delete" not in {one.id for one in admin.groups.list()}
+
+
+def test_a_static_member_is_removed_by_its_instance_id(cluster: Cluster, admin: Admin) -> None:
+    consumer = member(cluster, "static", **{"group.instance.id": "worker-1"})
+    try:
+        assert set(admin.groups.remove_members("static", instance_ids=["worker-1"]).check()) == {"worker-1"}
+        errors = admin.groups.remove_members("static", instance_ids=["worker-2"]).errors
+        assert code_of(errors["worker-2"]) == ErrorCode.UNKNOWN_MEMBER_ID
+    finally:
+        consumer.close()
+
+
+def test_wrong_arguments_are_refused_before_anything_is_sent(admin: Admin) -> None:
+    with pytest.raises(ConfigurationError, match="give to"):
+        admin.groups.reset("g")
+    with pytest.raises(ConfigurationError, match="earliest"):
+        admin.groups.reset("g", "yesterday", topics=["orders"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="types=\\['share'\\]"):
+        admin.groups.list(types="share")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="group id"):
+        admin.groups.describe_many([""])
+    with pytest.raises(ConfigurationError, match="every=True"):
+        admin.groups.remove_members("g")
+
+
+# -- the command
+
+
+def ask(cluster: Cluster, *args: str) -> Ran:
+    return run("groups", *args, env={"KWIRE_BOOTSTRAP": cluster.bootstrap})
+
+
+def test_the_command_lists_describes_and_shows_lag(cluster: Cluster) -> None:
+    commit(cluster, "cli", 8)
+    assert {"cli"} <= {line["group"] for line in ask(cluster, "list", "--type", "classic").lines()}
+    described = ask(cluster, "describe", "cli", "nowhere")
+    assert (described.code, [line["state"] for line in described.lines()]) == (1, ["Empty"])
+    assert "nowhere" in described.stderr
+    lag = ask(cluster, "lag", "cli")
+    assert lag.lines()[-1] == {"kind": "group", "group": "cli", "lag": 6}
+    assert "6 records behind" in ask(cluster, "lag", "cli", "-f", "table").stdout
+
+
+def test_the_command_resets_only_without_dry_run(cluster: Cluster, admin: Admin) -> None:
+    commit(cluster, "cli-reset", 8)
+    ran = ask(cluster, "reset", "cli-reset", "--to", "earliest", "--topic", "orders", "--dry-run")
+    assert (ran.code, [line["after"] for line in ran.lines()]) == (0, [0, 0, 0])
+    assert admin.groups.offsets("cli-reset")["orders", 0].offset == 8
+    assert ask(cluster, "reset", "cli-reset", "--by", "-2").code == 0
+    assert admin.groups.offsets("cli-reset")["orders", 0].offset == 6
+    assert ask(cluster, "reset", "cli-reset", "--to", "-1h").code == 0, "a duration is no option"
+    assert admin.groups.offsets("cli-reset")["orders", 0].offset == 10
+    wrong = ask(cluster, "reset", "cli-reset", "--to", "tomorrow")
+    assert (wrong.code, "2026-11-01" in wrong.stderr) == (2, True)
+
+
+def test_the_command_deletes_only_without_dry_run(cluster: Cluster, admin: Admin) -> None:
+    commit(cluster, "cli-delete")
+    dry = ask(cluster, "delete", "cli-delete", "--dry-run")
+    assert json.loads(dry.stdout) == {"group": "cli-delete", "deleted": False, "dry_run": True}
+    assert ask(cluster, "delete", "cli-delete").code == 0
+    assert ask(cluster, "delete", "cli-delete").code == 1
