@@ -439,8 +439,9 @@ class CommitManager:
 
     def _commit_failed(self, error: KwireError, now: float) -> None:
         """Handle the failure of a whole request: of the connection, of the lookup of the coordinator, of its build."""
-        entries, self._in_flight = {**self._in_flight, **self._pending}, {}
-        self._pending = {}
+        entries, self._in_flight = self._in_flight, {}
+        if not entries:  # it was not made, so that it would have had what waits
+            entries, self._pending = self._pending, {}
         may_pass = error.is_retriable and not isinstance(error, ClosedError)
         if may_pass:
             self._must_forget = True
