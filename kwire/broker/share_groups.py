@@ -51,6 +51,7 @@ class ShareMember:
     previous_epoch: int = -1
     topics: frozenset[str] = frozenset()
     assigned: frozenset[TopicPartition] = frozenset()  # what it was told last
+    assigned_ids: frozenset[tuple[UUID, int]] = frozenset()  # ... by topic id
     session: Timer | None = None
 
     def cancel_session(self) -> None:
@@ -229,10 +230,12 @@ class ShareGroupCoordinator:
 
     def _result(self, group: ShareGroup, member: ShareMember, *, is_full: bool) -> HeartbeatResult:
         assigned = frozenset(group.target.get(member.id, ()))
-        has_news = is_full or assigned != member.assigned or member.epoch == JOIN_EPOCH
+        # By id: a topic that was deleted and created anew has other partitions.
+        by_id = frozenset((group.topics[topic][0], index) for topic, index in assigned)
+        has_news = is_full or by_id != member.assigned_ids or member.epoch == JOIN_EPOCH
         if member.epoch != group.epoch:
             member.previous_epoch, member.epoch = member.epoch, group.epoch
-        member.assigned = assigned
+        member.assigned, member.assigned_ids = assigned, by_id
         interval_ms = self._configs.of(group.id).share_heartbeat_interval_ms
         return HeartbeatResult(member.id, member.epoch, interval_ms, assigned if has_news else None)
 

@@ -246,7 +246,10 @@ class ShareFetcher:
             if leader in snapshot.brokers:
                 wanted.setdefault(leader, []).append(key)
                 self._node(leader)
-            else:
+            else:  # the session that has it keeps it: an election or a new assignment follows
+                for node_id, node in self._nodes.items():
+                    if key in node.session.partitions:
+                        wanted.setdefault(node_id, []).append(key)
                 view.request_metadata(f"an assigned partition of {name or key.topic_id} has no known leader")
         return wanted
 
@@ -460,13 +463,14 @@ class ShareFetcher:
             self.lock_ms = result.acquisition_lock_timeout_ms
         results: dict[SharePartition, tuple[int, str | None]] = {}
         hints: list[CurrentLeader] = []
-        posted = self._posted
+        posted, has_errors = self._posted, False
         for topic in result.responses:
             for response in topic.partitions:
                 key = SharePartition(topic.topic_id, response.partition_index)
                 results[key] = response.acknowledge_error_code, response.acknowledge_error_message
                 name = view.snapshot.topic_name(key.topic_id)
                 if response.error_code:
+                    has_errors = True
                     self._handle_partition_error(key, name, response.error_code, response.error_message, view)
                 has_moved = {response.error_code, response.acknowledge_error_code} & _MOVED_CODES
                 if has_moved and response.current_leader.leader_id >= 0 and name is not None:
@@ -477,9 +481,15 @@ class ShareFetcher:
             endpoints = [Broker(each.node_id, each.host, each.port, each.rack) for each in result.node_endpoints]
             view.update_leaders(hints, endpoints)
         if self._posted != posted:
+            node.attempts = 0
             self._demand = None  # one response per broker: those in flight may add theirs
-        elif self._demand is not None and node.demand == self._demand.number:
-            self._next_round(now)
+        elif has_errors:  # a broker responds to a fetch with errors at once
+            node.attempts += 1
+            self._back_off(node, now)
+        else:
+            node.attempts = 0
+            if self._demand is not None and node.demand == self._demand.number:
+                self._next_round(now)
         self._resolve(node, sent, results, "ShareFetch", now)
 
     def _post(
@@ -566,6 +576,7 @@ class ShareFetcher:
         if hints:
             endpoints = [Broker(each.node_id, each.host, each.port, each.rack) for each in result.node_endpoints]
             view.update_leaders(hints, endpoints)
+        node.attempts = 0
         self._resolve(node, sent, results, "ShareAcknowledge", now)
 
     def _finish(self, node_id: int) -> tuple[_Node, list[PendingAcknowledgements]]:
@@ -574,7 +585,6 @@ class ShareFetcher:
         return node, sent
 
     def _throttle(self, node: _Node, throttle_ms: int, now: float) -> None:
-        node.attempts = 0
         if throttle_ms > 0:
             node.not_before = now + throttle_ms / 1000
             self._wake_at(node.not_before)

@@ -71,6 +71,15 @@ class TestHeartbeats:
         member.heartbeat()
         assert member.assigned == {"t": [0, 1], "later": [0]}
 
+    def test_a_topic_that_was_created_anew_is_assigned_anew(self) -> None:
+        cluster = make_cluster(t=1)
+        member = ShareMember(cluster)
+        member.heartbeat("t")
+        cluster.state.delete_topic(cluster.state.topics["t"], cluster.now)
+        topic = cluster.state.create_topic("t", 1)
+        (assigned,) = member.heartbeat().assignment.topic_partitions
+        assert assigned.topic_id == topic.id
+
     def test_a_changed_subscription_changes_the_assignment(self) -> None:
         member = ShareMember(make_cluster(t=1, u=1))
         member.heartbeat("t")
