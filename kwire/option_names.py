@@ -98,7 +98,9 @@ OWNERS: Mapping[str, str] = {
         ],
         "kwire.Producer",
     ),
-    **dict.fromkeys([*_CONSUMER.values(), "on_no_offset", "on_out_of_range"], "kwire.Consumer"),
+    **dict.fromkeys(
+        [*_CONSUMER.values(), "max_decompressed_bytes", "on_no_offset", "on_out_of_range"], "kwire.Consumer"
+    ),
 }
 
 _NO_GROUPS = "kwire has no consumer groups yet; assign partitions with Consumer.assign"

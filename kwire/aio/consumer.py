@@ -60,6 +60,7 @@ class Consumer(ConsumerClient):
                              just be created
     rack                     [""] read from a replica of the same rack, if the brokers are configured for it (KIP-392)
     check_crc                [True] whether to verify the checksums of batches
+    max_decompressed_bytes   [268_435_456 bytes] a compressed batch that becomes larger is an error
 
     and those of every client:
 

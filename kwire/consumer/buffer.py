@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kwire.cluster.waiting import BLOCKING, Signal, Waiter
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import CorruptRecordsError, KwireError
-from kwire.records import decode_batches
+from kwire.records import MAX_DECOMPRESSED_BYTES, decode_batches
 from kwire.records.reader import open_batches
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class FetchBuffer:
         self._bytes: dict[int, int] = {}  # by assignment epoch
         self._total_bytes = 0  # without paused partitions, which must not starve the others
         self._paused: set[int] = set()
+        self._paused_bytes = 0
         self._is_loop_waiting = False  # for `release`
 
     # -- for the loop thread
@@ -138,6 +139,8 @@ class FetchBuffer:
                 self._bytes[assignment_epoch] = self._bytes.get(assignment_epoch, 0) + size
                 if assignment_epoch not in self._paused:
                     self._total_bytes += size
+                else:
+                    self._paused_bytes += size
             self._items.append(item)
             if self._waiters:
                 self._wake_waiters()
@@ -191,6 +194,8 @@ class FetchBuffer:
                 self._bytes.pop(assignment_epoch, None)
             if assignment_epoch not in self._paused:
                 self._total_bytes -= size
+            else:
+                self._paused_bytes -= size
             is_loop_waiting, self._is_loop_waiting = self._is_loop_waiting, False
         if is_loop_waiting:
             self._wake_loop()
@@ -202,10 +207,15 @@ class FetchBuffer:
                 return
             buffered = self._bytes.get(assignment_epoch, 0)
             self._total_bytes += -buffered if is_paused else buffered
+            self._paused_bytes += buffered if is_paused else -buffered
             if is_paused:
                 self._paused.add(assignment_epoch)
             else:
                 self._paused.discard(assignment_epoch)
+
+    def exceeds_paused_bytes(self) -> bool:
+        """Return whether paused partitions hold more than the limit, which they have for themselves."""
+        return self._paused_bytes > self._max_bytes
 
     def wake_all(self) -> None:
         """Wake every thread in `wait`, because something other than a post has changed."""
@@ -255,12 +265,14 @@ class PartitionBuffer:
 
     __slots__ = (
         "_batch_start", "_fetch", "_filter", "_items", "_position", "_release", "_retire", "assignment_epoch",
-        "check_crc", "error", "is_error_raised", "is_paused", "is_ready", "partition", "reader", "topic",
+        "check_crc", "decompressed_max", "error", "is_error_raised", "is_paused", "is_ready", "partition",
+        "reader", "topic",
     )  # fmt: skip
 
     def __init__(
         self, topic: str, partition: int, assignment_epoch: int, position: int | None,
-        *, check_crc: bool, release: Callable[[CompletedFetch], None], retire: Callable[[RecordReader], None],
+        *, check_crc: bool, decompressed_max: int = MAX_DECOMPRESSED_BYTES,
+        release: Callable[[CompletedFetch], None], retire: Callable[[RecordReader], None],
     ) -> None:  # fmt: skip
         self.topic = topic
         self.partition = partition
@@ -270,6 +282,7 @@ class PartitionBuffer:
         self.is_ready = False  # it is in the consumer's queue of buffers to read
         self.is_error_raised = False  # the caller has got `error`
         self.check_crc = check_crc
+        self.decompressed_max = decompressed_max  # bytes of one batch
         self.error: KwireError | None = None  # nothing is read after it until a seek
         self._release = release
         self._retire = retire
@@ -368,7 +381,13 @@ class PartitionBuffer:
             if found is not None:
                 self.reader, self._batch_start = found
                 return
-        batch = next(decode_batches(fetch.data, start=self._batch_start, check_crc=self.check_crc), None)
+        batches = decode_batches(
+            fetch.data,
+            start=self._batch_start,
+            check_crc=self.check_crc,
+            max_decompressed_bytes=self.decompressed_max,
+        )
+        batch = next(batches, None)
         if batch is None:
             self._batch_start = len(fetch.data)
             return

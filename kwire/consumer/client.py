@@ -398,6 +398,7 @@ class ConsumerClient:
             next(self._assignment_epochs),
             known_offset(start),
             check_crc=self._options.check_crc,
+            decompressed_max=self._options.max_decompressed_bytes,
             release=self._fetch_buffer.release,
             retire=self._retire_reader,
         )
@@ -426,6 +427,20 @@ class ConsumerClient:
                 if not is_paused:
                     self._mark_ready(buffer)
             self._runtime.call_soon(self._fetcher.set_paused, keys, is_paused)
+            if is_paused:
+                self._bound_paused_data()
+
+    def _bound_paused_data(self) -> None:
+        """Drop what paused partitions hold, in the order of assignment, until it is within `max_buffered_bytes`.
+
+        They are fetched again from their positions once they are resumed.
+        """
+        for key, buffer in list(self._buffers.items()):
+            if not self._fetch_buffer.exceeds_paused_bytes():
+                return
+            position = buffer.position
+            if buffer.is_paused and position is not None and buffer.error is None:
+                self.seek(*key, position)
 
     def _mark_ready(self, buffer: PartitionBuffer) -> None:
         if not buffer.is_ready:
@@ -442,6 +457,8 @@ class ConsumerClient:
             if buffer is not None:
                 buffer.put(item)
                 self._mark_ready(buffer)
+                if buffer.is_paused and self._fetch_buffer.exceeds_paused_bytes():
+                    self._bound_paused_data()
             elif isinstance(item, CompletedFetch):
                 self._fetch_buffer.release(item)  # its epoch is over
 

@@ -57,6 +57,7 @@ from kwire.consumer.partition import (
     PartitionState,
     broken_envelope,
     corrupt_at_broker,
+    created_anew,
     no_committed_offset,
     no_progress,
     out_of_range,
@@ -82,6 +83,8 @@ logger = logging.getLogger("kwire.consumer")
 _FIRST_CONNECT_TIMEOUT = 2.0
 # Retries in a row of a partition after errors that make no sense.
 _ATTEMPTS_MAX = 10
+# How often `on_out_of_range` is applied in a row.
+_RESETS_MAX = 2
 # The least max_wait_ms of a fetch: while another partition of the broker has a full buffer, and otherwise.
 _FULL_WAIT_MIN_MS = 10
 _IDLE_WAIT_MIN_MS = 50
@@ -338,7 +341,7 @@ class Fetcher:
         if state.is_stopped or state.is_paused or state.fetch_state is not FetchState.FETCHING:
             self._withdraw(state.key)
             if state.fetch_state is FetchState.RESOLVING and not state.is_stopped:
-                self._resolve(state)
+                self._resolve(state, now)
             return
         if now < state.not_before:
             self._wait(state, state.not_before)
@@ -350,6 +353,11 @@ class Fetcher:
             self._wait(state)
             self._handle_no_leader(state, leader, now, view)
             return
+        if leader.topic_id != state.topic_id and leader.topic_id is not None:
+            if state.topic_id is not None:
+                self._handle_new_topic(state, now)
+                return
+            state.topic_id = leader.topic_id
         if leader.leader_epoch < state.leader_epoch_seen and self._awaits_newer_leader(state, leader, now, view):
             return
         if leader.leader_epoch > state.validated_epoch and state.offset_epoch != NO_EPOCH:
@@ -363,6 +371,18 @@ class Fetcher:
             return
         state.full_since = None
         self._want(state, node, leader)
+
+    def _handle_new_topic(self, state: PartitionState, now: float) -> None:
+        """Leave the log of a deleted topic: another one has its name now, with offsets and epochs of its own."""
+        self._withdraw(state.key)
+        if self._options.on_out_of_range == "error":
+            self._fail(state, created_anew(state))
+            return
+        state.topic_id = None
+        state.offset_epoch = state.validated_epoch = state.leader_epoch_seen = NO_EPOCH
+        state.move(FetchState.RESOLVING)
+        self._reset(state, now)
+        self._wake_at(now)
 
     def _want(self, state: PartitionState, node: int, leader: LeaderAndEpoch) -> None:
         if self._node_of.get(state.key) != node:
@@ -607,6 +627,7 @@ class Fetcher:
             return
         state.validated_epoch = max(state.validated_epoch, position.leader_epoch)
         state.is_range_validated = False
+        state.resets = 0
         watermarks = self._update_watermarks(state, fetch.node, response)
         if response.preferred_read_replica >= 0 and response.preferred_read_replica != state.replica:
             state.replica = response.preferred_read_replica
@@ -668,7 +689,7 @@ class Fetcher:
             return  # it is fetched from another node by now
         error = broker_error(code, api="Fetch", topic=state.topic, partition=state.partition, offset=position.offset)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._out_of_range(state)
+            self._out_of_range(state, now)
         elif code == ErrorCode.CORRUPT_MESSAGE:
             self._fail(state, corrupt_at_broker(state))
         elif code in UNKNOWN_TOPIC_CODES and self._is_unknown_too_long(state, now):
@@ -701,13 +722,14 @@ class Fetcher:
 
     # -- offsets
 
-    def _resolve(self, state: PartitionState) -> None:
+    def _resolve(self, state: PartitionState, now: float) -> None:
         if state.offset_request is not None or state.committed_request is not None:
             return
         start = state.start
         assert not isinstance(start, (int, Offset))
         if start == COMMITTED:
             self._request_committed(state)
+            self._wake_at(now)  # whoever looks it up may have had its turn
         else:
             timestamp = list_offsets_timestamp(start, self._wall_ms())
             self._request_offset(state, timestamp, partial(self._offset_found, state))
@@ -752,7 +774,7 @@ class Fetcher:
             state.set_offset(result.offset, NO_EPOCH)
             self._fetch_buffer.post(PositionResolved(state.assignment_epoch, result.offset))
 
-    def _out_of_range(self, state: PartitionState) -> None:
+    def _out_of_range(self, state: PartitionState, now: float) -> None:
         if state.replica is not None:
             state.replica = None  # a follower may lag behind: only the leader knows the log's range
             return
@@ -761,11 +783,21 @@ class Fetcher:
             self._validate(state)  # truncation may be the cause, and not retention
             return
         state.move(FetchState.RESOLVING)
-        self._reset(state)
+        self._reset(state, now)
 
-    def _reset(self, state: PartitionState) -> None:
-        """Go where `on_out_of_range` says, or find out what the log has."""
+    def _reset(self, state: PartitionState, now: float) -> None:
+        """Go where `on_out_of_range` says, or find out what the log has.
+
+        What the policy has found may be out of range in turn, if the broker contradicts itself.
+        """
         policy = self._options.on_out_of_range
+        if policy != "error":
+            if state.resets >= _RESETS_MAX:
+                self._fail(state, out_of_range(state, None))
+                return
+            if state.resets:
+                state.not_before = now + self._backoff.seconds(state.resets, self._random)
+            state.resets += 1
         if policy == "error" or policy == "nearest":
             self._request_offset(state, EARLIEST, partial(self._log_start_found, state))
         else:
@@ -823,6 +855,7 @@ class Fetcher:
         state.move(FetchState.FETCHING)
         if result is None:
             state.offset_epoch = NO_EPOCH  # this broker cannot tell
+            self._wake_at(now)
         else:
             self._handle_epoch_end(state, result, now)
 
@@ -837,7 +870,7 @@ class Fetcher:
             logger.warning("%s-%d: the log was truncated before offset %d", *state.key, state.offset)
             state.offset_epoch = NO_EPOCH
             state.move(FetchState.RESOLVING)
-            self._reset(state)
+            self._reset(state, now)
             return
         logger.warning(
             "%s-%d: a leader election has cut %d records off the log; reading continues at offset %d",

@@ -41,6 +41,7 @@ class ConsumerKwargs(ClientKwargs, total=False):
     unknown_topic_timeout_ms: int
     rack: str
     check_crc: bool
+    max_decompressed_bytes: int
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,9 @@ class ConsumerOptions:
         "read from a replica of the same rack, if the brokers are configured for it (KIP-392)",
     )
     check_crc: bool = option(True, Flag(), "whether to verify the checksums of batches")
+    max_decompressed_bytes: int = option(
+        256 * 1024 * 1024, Whole(1, INT32_MAX), "a compressed batch that becomes larger is an error", unit="bytes"
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from uuid import UUID
 
 from kwire.consumer.offsets import CommittedRequest, FetchStart, Offset, OffsetRequest, known_offset
 from kwire.consumer.routing import LeaderAndEpoch
@@ -66,7 +67,8 @@ class PartitionState:
         "assignment_epoch", "attempts", "committed_request", "end", "fetch_bytes", "fetch_state", "full_since",
         "is_paused", "is_range_validated", "is_stopped", "key", "last_error", "leader", "leader_awaited_since",
         "leader_epoch_seen", "not_before", "offset", "offset_epoch", "offset_request", "partition", "replica",
-        "replica_until", "start", "topic", "unknown_since", "validated_epoch", "validation_request",
+        "replica_until", "resets", "start", "topic", "topic_id", "unknown_since", "validated_epoch",
+        "validation_request",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +102,8 @@ class PartitionState:
         self.offset_request: OffsetRequest | None = None  # in progress while RESOLVING
         self.committed_request: CommittedRequest | None = None  # likewise, before any `offset_request`
         self.validation_request: ValidationRequest | None = None  # while VALIDATING
+        self.resets = 0  # by `on_out_of_range` since the last success
+        self.topic_id: UUID | None = None  # of the log that the offset belongs to, once it is known
         self.is_range_validated = False  # out of range for no reason of truncation
         self.leader_awaited_since: float | None = None  # metadata is older than `leader_epoch_seen` since then
         self.attempts = 0  # failures in a row
@@ -141,6 +145,17 @@ def out_of_range(state: PartitionState, log_range: tuple[int, int] | None) -> Of
         log_start=start,
         log_end=end,
         remedy='seek to "earliest", "latest" or an offset in between, or choose one of the two as on_out_of_range',
+        topic=state.topic,
+        partition=state.partition,
+        offset=state.offset,
+    )
+
+
+def created_anew(state: PartitionState) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        "the topic was deleted and created again: its log is another one, to which this offset does not belong",
+        code=ErrorCode.OFFSET_OUT_OF_RANGE,
+        remedy='seek to "earliest", or choose that as on_out_of_range',
         topic=state.topic,
         partition=state.partition,
         offset=state.offset,

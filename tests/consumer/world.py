@@ -22,11 +22,19 @@ from kwire.errors import KwireError, UnsupportedVersionError
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
 from kwire.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kwire.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from kwire.records import encode_batch
 from tests.cluster.snapshots import snapshot
 
 Key = tuple[str, int]
 _Leader = FetchResponse.Topic.Partition.Leader
+
+
+def _epoch_end(epoch: int, end_offset: int) -> FetchResponse.Topic.Partition.EpochEndOffset:
+    return FetchResponse.Topic.Partition.EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
 
 @dataclass
@@ -37,7 +45,9 @@ class FakeView:
     connection_error: KwireError | None = None
     has_fatal_error: bool = False
     down: set[int] = field(default_factory=set)
-    versions: dict[type[Request[Any]], int] = field(default_factory=lambda: {FetchRequest: 18, ListOffsetsRequest: 11})
+    versions: dict[type[Request[Any]], int] = field(
+        default_factory=lambda: {FetchRequest: 18, ListOffsetsRequest: 11, OffsetForLeaderEpochRequest: 4}
+    )
     failures: dict[int, KwireError] = field(default_factory=dict)
     refreshes: list[str] = field(default_factory=list)
     creatable: list[str] = field(default_factory=list)
@@ -90,6 +100,11 @@ def batch(base_offset: int, *values: bytes, **options: Any) -> bytes:
     return encode_batch([(1_000, None, value, ()) for value in values], base_offset=base_offset, **options)
 
 
+def at_epoch(data: bytes, leader_epoch: int) -> bytes:
+    """Return a v2 batch as the leader of this epoch stores it."""
+    return data[:12] + leader_epoch.to_bytes(4, "big") + data[16:]
+
+
 def take(buffer: PartitionBuffer, count: int) -> list[ConsumerRecord]:
     """Return the next records of a buffer that has some."""
     assert buffer.reader is not None
@@ -137,9 +152,11 @@ class Sent:
         leave_out: Sequence[Key] = (),
         preferred: int = -1,
         leaders: Mapping[Key, tuple[int, int]] | None = None,
+        diverging: Mapping[Key, tuple[int, int]] | None = None,
+        high_watermark: int = 1_000_000,
         **top: Any,
     ) -> None:
-        """Respond with these records and error codes, and with no records for the other partitions.
+        """Respond with these records and error codes, and with no records for the other partitions of the request.
 
         `leaders` are current leaders, (node, leader epoch) by partition; broker n is at host-n:9092.
         """
@@ -155,7 +172,8 @@ class Sent:
                 FetchResponse.Topic.Partition(
                     partition_index=one.partition,
                     error_code=(codes or {}).get((self._name(topic), one.partition), 0),
-                    high_watermark=1_000_000,
+                    high_watermark=high_watermark,
+                    diverging_epoch=_epoch_end(*(diverging or {}).get((self._name(topic), one.partition), (-1, -1))),
                     aborted_transactions=[
                         FetchResponse.Topic.Partition.AbortedTransaction(producer_id=producer_id, first_offset=offset)
                         for producer_id, offset in aborted
@@ -172,6 +190,39 @@ class Sent:
 
     def _name(self, topic: FetchRequest.Topic) -> str:
         return topic.topic or self.world.view.snapshot.topic_name(topic.topic_id) or "?"
+
+    # -- OffsetForLeaderEpoch
+
+    @property
+    def epochs(self) -> dict[Key, tuple[int, int]]:
+        """(current leader epoch, epoch whose end is wanted) by partition."""
+        return {
+            (topic.topic, one.partition): (one.current_leader_epoch, one.leader_epoch)
+            for topic in self.request.topics
+            for one in topic.partitions
+        }
+
+    def respond_epoch_ends(
+        self, ends: Mapping[Key, tuple[int, int]] | None = None, *, codes: Mapping[Key, int] | None = None
+    ) -> None:
+        """Respond with (leader epoch, end offset) by partition, and error codes."""
+        found = OffsetForLeaderEpochResponse.Topic.Partition
+        topics = [
+            OffsetForLeaderEpochResponse.Topic(
+                topic=topic.topic,
+                partitions=[
+                    found(
+                        error_code=(codes or {}).get((topic.topic, one.partition), 0),
+                        partition=one.partition,
+                        leader_epoch=(ends or {}).get((topic.topic, one.partition), (-1, -1))[0],
+                        end_offset=(ends or {}).get((topic.topic, one.partition), (-1, -1))[1],
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in self.request.topics
+        ]
+        self.respond(OffsetForLeaderEpochResponse(topics=topics))
 
     # -- ListOffsets
 
@@ -231,8 +282,15 @@ class FakeCommitted:
 class World:
     """A fetcher and its reader's buffers. Topic "t" has partitions 0 and 1 on broker 1, and 2 on broker 2."""
 
-    def __init__(self, topics: Mapping[str, Sequence[tuple[int, int]]] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        topics: Mapping[str, Sequence[tuple[int, int]]] | None = None,
+        *,
+        max_frame_bytes: int = 100 * 1024 * 1024,
+        **options: Any,
+    ) -> None:
         self.now = 100.0
+        self.wall_offset_ms = 0
         self.view = FakeView(snapshot({"t": [(1, 7), (1, 7), (2, 7)]} if topics is None else topics))
         self.options = ConsumerOptions(**options)
         self.wakes = 0
@@ -252,9 +310,9 @@ class World:
             backoff=backoff,
             random=random,
             request_timeout_ms=30_000,
-            max_frame_bytes=100 * 1024 * 1024,
+            max_frame_bytes=max_frame_bytes,
             replica_max_age_ms=300_000,
-            wall_ms=lambda: round(self.now * 1000),
+            wall_ms=lambda: round(self.now * 1000) + self.wall_offset_ms,
             committed=self.committed,
         )
         self.assignment_epoch = 0
