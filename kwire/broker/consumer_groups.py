@@ -111,7 +111,7 @@ class ConsumerGroupCoordinator:
         member = before or self._join(group, member_id, beat)
         had = None if before is None else frozenset(member.current.assigned)
         assignor = group.assignor
-        changed = self._update(member, beat) or before is None
+        changed = self._update(member, beat) or group.epoch == 0
         changed = changed or (group.assignor != assignor and self._options.is_at_least("4.4"))
         self.refresh(group, now, changed=changed)
         self.reconcile(group, member, beat.owned, now)
@@ -132,7 +132,7 @@ class ConsumerGroupCoordinator:
         if not beat.member_id and (beat.makes_own_id or beat.epoch != JOIN_EPOCH):
             raise _invalid("MemberId can't be empty.")
         if beat.epoch < LEAVE_STATIC_EPOCH:
-            raise _invalid(f"MemberEpoch is {beat.epoch}, but must be greater than or equal to -2.")
+            raise _invalid("MemberEpoch is invalid.")
         if beat.epoch == LEAVE_STATIC_EPOCH and beat.instance_id is None:
             raise _invalid("InstanceId can't be null.")
         if beat.epoch == JOIN_EPOCH:
@@ -161,14 +161,15 @@ class ConsumerGroupCoordinator:
             return group
         if beat.epoch != JOIN_EPOCH:
             if group is None:
-                raise not_found(f"Group {beat.group_id} not found.")
+                raise not_found(f"Consumer group {beat.group_id} not found.")
             raise not_found(f"Group {beat.group_id} is not a consumer group.")
         if group is None or (group.TYPE == "classic" and group.is_empty):
             if group is None and self._registry.is_full:
                 raise broker_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are max_groups groups already")
             if group is not None:
                 group.dispose()
-            made = ConsumerGroup(beat.group_id, empty_since=now)
+            # Since 4.3 a group begins at epoch 1, so that a member without topics does not stay at 0.
+            made = ConsumerGroup(beat.group_id, epoch=int(self._options.is_at_least("4.3")), empty_since=now)
             self._registry.put(made)
             return made
         upgraded = self.upgrade(group, now)
@@ -191,12 +192,12 @@ class ConsumerGroupCoordinator:
                 if beat.epoch == JOIN_EPOCH:
                     return None
                 raise unknown_member(group, member_id)
-            _check_epoch(member, beat)
+            self._check_epoch(member, beat)
             return member
         existing = group.member_of_instance(beat.instance_id)
         if beat.epoch != JOIN_EPOCH:
             member = self.find_static(existing, beat.instance_id, member_id)
-            _check_epoch(member, beat)
+            self._check_epoch(member, beat)
             return member
         if existing is None:
             return None
@@ -207,6 +208,28 @@ class ConsumerGroupCoordinator:
             )
             raise broker_error(ErrorCode.UNRELEASED_INSTANCE_ID, why)
         return self.replace_static(group, existing, member_id, now)
+
+    def _check_epoch(self, member: ConsumerMember, beat: Heartbeat) -> None:
+        """Raise FENCED_MEMBER_EPOCH for an epoch that the member does not have.
+
+        The previous epoch is accepted with partitions that the member has: a response was lost. So is 0, with which a
+        member rejoins, since 4.2.
+        """
+        if beat.epoch == member.epoch or (beat.epoch == JOIN_EPOCH and self._options.is_at_least("4.2")):
+            return
+        if beat.epoch > member.epoch:
+            size = "greater"
+        else:
+            owned = beat.owned
+            lost = owned is not None and owned <= member.current.assigned.keys()
+            if beat.epoch == member.current.previous_epoch and lost:
+                return
+            size = "smaller"
+        why = (
+            f"The consumer group member has a {size} member epoch ({beat.epoch}) than the one known by the group "
+            f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin."
+        )
+        raise broker_error(ErrorCode.FENCED_MEMBER_EPOCH, why)
 
     @staticmethod
     def find_static(existing: ConsumerMember | None, instance_id: str, member_id: str) -> ConsumerMember:
@@ -280,7 +303,7 @@ class ConsumerGroupCoordinator:
 
     def _can_assign(self, group: ConsumerGroup, now: float) -> bool:
         """Return whether the assignment interval has passed since the last targets (KIP-1263)."""
-        if group.assigned_at is None or not self._options.is_at_least("4.4"):
+        if group.assigned_at is None or not self._options.is_at_least("4.3"):
             return True
         return now >= group.assigned_at + self._configs.of(group.id).consumer_assignment_interval_ms / 1000
 
@@ -439,28 +462,6 @@ def check_member_epoch(member: ConsumerMember, epoch: int) -> None:
         raise broker_error(ErrorCode.ILLEGAL_GENERATION, why)
     why = f"The received member epoch {epoch} does not match the expected member epoch {member.epoch}."
     raise broker_error(ErrorCode.STALE_MEMBER_EPOCH, why)
-
-
-def _check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:
-    """Raise FENCED_MEMBER_EPOCH for an epoch that the member does not have.
-
-    The previous epoch is accepted with partitions that the member has: a response was lost.
-    """
-    if beat.epoch == member.epoch or beat.epoch == JOIN_EPOCH:
-        return
-    if beat.epoch > member.epoch:
-        size = "greater"
-    else:
-        owned = beat.owned
-        lost = owned is not None and owned <= member.current.assigned.keys()
-        if beat.epoch == member.current.previous_epoch and lost:
-            return
-        size = "smaller"
-    why = (
-        f"The consumer group member has a {size} member epoch ({beat.epoch}) than the one known by the group "
-        f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin."
-    )
-    raise broker_error(ErrorCode.FENCED_MEMBER_EPOCH, why)
 
 
 def unknown_member(group: ConsumerGroup, member_id: str | None) -> Exception:

@@ -112,7 +112,7 @@ def default_configs(options: Options) -> dict[str, str]:
         "share.renew.acknowledge.enable": "true",
         "share.session.timeout.ms": str(options.share_session_timeout_ms),
     }
-    if options.is_at_least("4.4"):  # KIP-1263
+    if options.is_at_least("4.3"):  # KIP-1263
         configs[_ASSIGNMENT_INTERVAL] = str(options.consumer_group_assignment_interval_ms)
     if options.share_version >= 2:
         configs |= {_DLQ_TOPIC: "", _DLQ_COPY: "false"}

@@ -157,7 +157,7 @@ class Options:
     group_max_size: int = 10_000
     max_groups: int = 10_000
     new_member_join_timeout_ms: int = 300_000
-    # Consumer groups (KIP-848): group.consumer.*. The feature level 0 turns them off. Kafka's assignment interval (4.4,
+    # Consumer groups (KIP-848): group.consumer.*. The feature level 0 turns them off. Kafka's assignment interval (4.3,
     # KIP-1263) is 1 s; a test cluster assigns at once.
     group_version: int = 1
     consumer_group_session_timeout_ms: int = 45_000

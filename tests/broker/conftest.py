@@ -34,6 +34,7 @@ def real_kafka() -> Iterator[tuple[str, int]]:
     """Return the address of a Kafka 4.3.1 broker with short delays."""
     settings = {
         "group.initial.rebalance.delay.ms": "0",
+        "group.consumer.assignment.interval.ms": "0",
         "auto.create.topics.enable": "true",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
     }

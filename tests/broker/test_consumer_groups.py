@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from kwire.broker.current_assignment import MemberState
+from kwire.broker.offsets import OffsetAndMetadata
 from kwire.errors import ErrorCode
+from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kwire.protocol.messages.offset_commit import OffsetCommitRequest
+from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
+from kwire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tests.broker.consumer_members import GROUP, REBALANCE_MS, Members, all_of, settle
 
 SESSION_SECONDS = 45
@@ -16,7 +21,7 @@ SESSION_SECONDS = 45
 def test_a_member_joins_and_gets_everything_at_once() -> None:
     members = Members()
     one = members.join("one")
-    assert one.epoch == 1
+    assert one.epoch == 2  # a group begins at epoch 1
     assert one.owned == all_of("t", 4)
     assert members.group.state_name == "Stable"
 
@@ -40,11 +45,11 @@ def test_a_partition_moves_only_after_its_holder_has_reported_that_it_gave_it_up
     assert two.owned == set()
     assert members.group.state_name == "Reconciling"
     one.beat(owned=False)  # it learns that it has to give up two
-    assert (len(one.owned), one.epoch) == (2, 1)
+    assert (len(one.owned), one.epoch) == (2, 2)
     two.beat()
     assert two.owned == set()  # one has not confirmed yet
     one.beat()
-    assert one.epoch == 2
+    assert one.epoch == 3
     two.beat()
     assert two.owned == all_of("t", 4) - one.owned
     assert members.group.state_name == "Stable"
@@ -58,18 +63,18 @@ def test_a_member_that_still_reports_revoked_partitions_stays_in_its_epoch() -> 
     one.beat(owned=False)
     one.owned = everything
     one.beat()
-    assert one.epoch == 1
+    assert one.epoch == 2
     assert members.group.members["one"].current.state is MemberState.UNREVOKED_PARTITIONS
 
 
 @pytest.mark.parametrize(
-    ("epoch", "fenced"), [(3, True), (1, False), (2, False)], ids=["greater", "previous", "current"]
+    ("epoch", "fenced"), [(4, True), (2, False), (3, False), (1, True)], ids=["greater", "previous", "current", "older"]
 )
 def test_only_the_present_and_the_previous_epoch_are_accepted(epoch: int, fenced: bool) -> None:
     members = Members()
     one = members.join("one")
     one.beat(subscribed_topic_names=["t", "u"])
-    assert one.epoch == 2
+    assert one.epoch == 3
     one.beat(member_epoch=epoch)
     assert one.error == (ErrorCode.FENCED_MEMBER_EPOCH if fenced else ErrorCode.NONE)
 
@@ -144,7 +149,7 @@ def test_a_change_of_a_subscribed_topic_begins_a_new_epoch(change: str) -> None:
         one.owned = set()
     one.beat()
     assert one.owned == expected
-    assert members.group.epoch == 2
+    assert members.group.epoch == 3
 
 
 def test_a_topic_that_nobody_subscribes_to_changes_nothing() -> None:
@@ -152,7 +157,7 @@ def test_a_topic_that_nobody_subscribes_to_changes_nothing() -> None:
     one = members.join("one")
     members.cluster.state.create_topic("other", 1)
     one.beat()
-    assert members.group.epoch == 1
+    assert members.group.epoch == 2
 
 
 def test_a_topic_created_again_is_revoked_by_its_old_id_and_assigned_by_its_new_one() -> None:
@@ -290,8 +295,8 @@ def test_the_protocol_is_off_in_older_releases_and_at_feature_level_0(options: d
     assert one.error == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_since_4_4_targets_are_computed_once_in_an_interval() -> None:
-    members = Members(version="4.4", consumer_group_assignment_interval_ms=1000)
+def test_since_4_3_targets_are_computed_once_in_an_interval() -> None:
+    members = Members(version="4.3", consumer_group_assignment_interval_ms=1000)
     one = members.join("one")
     two = members.join("two")
     assert members.group.state_name == "Assigning"
@@ -302,11 +307,156 @@ def test_since_4_4_targets_are_computed_once_in_an_interval() -> None:
     assert len(one.owned) == len(two.owned) == 2
 
 
-def test_before_4_4_there_is_no_assignment_interval() -> None:
-    members = Members(version="4.3", consumer_group_assignment_interval_ms=1000)
+def test_before_4_3_there_is_no_assignment_interval() -> None:
+    members = Members(version="4.2", consumer_group_assignment_interval_ms=1000)
     one, two = members.join("one"), members.join("two")
     settle(one, two)
     assert len(two.owned) == 2
+
+
+@pytest.mark.parametrize(("version", "epoch"), [("4.0", 1), ("4.2", 1), ("4.3", 2), ("4.4", 2)])
+def test_since_4_3_groups_begin_at_epoch_1(version: str, epoch: int) -> None:
+    assert Members(version=version).join("one").epoch == epoch
+
+
+@pytest.mark.parametrize(("version", "bumps"), [("4.3", False), ("4.4", True)])
+def test_since_4_4_another_assignor_begins_a_new_epoch(version: str, bumps: bool) -> None:
+    members = Members(version=version)
+    one = members.join("one")
+    before = members.group.epoch
+    one.beat(server_assignor="range")
+    assert members.group.epoch == before + bumps
+
+
+@pytest.mark.parametrize(("version", "code"), [("4.1", ErrorCode.FENCED_MEMBER_EPOCH), ("4.2", ErrorCode.NONE)])
+def test_since_4_2_a_known_member_may_rejoin(version: str, code: ErrorCode) -> None:
+    members = Members(version=version)
+    one = members.join("one")
+    one.beat(subscribed_topic_names=["t", "u"])
+    one.join()
+    assert one.error == code
+
+
+@pytest.mark.parametrize(("version", "is_revoked"), [("4.1", False), ("4.2", True)])
+def test_since_4_2_partitions_of_topics_without_subscription_are_revoked_before_the_next_targets(
+    version: str, is_revoked: bool
+) -> None:
+    members = Members({"t": 1, "u": 1}, version=version)
+    one = members.join("one", ["t", "u"])
+    group = members.group
+    group.members["one"].topics = frozenset({"t"})
+    one.beat(owned=False)
+    assert (one.owned == {("t", 0)}) == is_revoked
+
+
+# Commits and fetches of offsets.
+
+
+def commit(members: Members, member_id: str, epoch: int, partition: int = 0, *, version: int = 10) -> int:
+    topic = members.cluster.state.topics["t"]
+    requested = OffsetCommitRequest.Topic.Partition(
+        partition_index=partition, committed_offset=5, committed_metadata=""
+    )
+    request = OffsetCommitRequest(
+        group_id=GROUP, generation_id_or_member_epoch=epoch, member_id=member_id,
+        topics=[OffsetCommitRequest.Topic(name="t", topic_id=topic.id, partitions=[requested])],
+    )  # fmt: skip
+    response = members.cluster.request(members.cluster.coordinator(GROUP), request, version)
+    return response.topics[0].partitions[0].error_code
+
+
+def shared(**options: Any) -> tuple[Members, int, int]:
+    """Return a group whose member "one" is at epoch 3 (2 before 4.3), a partition that it kept, and one of "two"."""
+    members = Members(**options)
+    one, two = members.join("one"), members.join("two")
+    settle(one, two)
+    return members, min(one.owned)[1], min(two.owned)[1]
+
+
+def test_since_4_3_an_older_epoch_commits_partitions_that_the_member_has_had_since() -> None:
+    members, kept, others = shared(version="4.3")
+    assert commit(members, "one", 3, kept) == ErrorCode.NONE
+    assert commit(members, "one", 2, kept) == ErrorCode.NONE
+    assert commit(members, "one", 2, others) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(members, "two", 2, others) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(members, "one", 1, kept) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(members, "one", 4, kept) == ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_before_4_3_only_the_present_epoch_commits() -> None:
+    members, kept, _ = shared(version="4.2")
+    assert commit(members, "one", 2, kept) == ErrorCode.NONE
+    assert commit(members, "one", 1, kept) == ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_strangers_commit_only_to_an_empty_group() -> None:
+    members, *_ = shared()
+    assert commit(members, "nobody", 3) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(members, "", -1) == ErrorCode.UNKNOWN_MEMBER_ID
+    for member_id in ("one", "two"):
+        members.send(member_id=member_id, member_epoch=-1)
+    assert commit(members, "", -1) == ErrorCode.NONE
+
+
+def test_consumer_members_need_version_9_of_offset_commit() -> None:
+    members, kept, _ = shared()
+    assert commit(members, "one", 3, kept, version=8) == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "code"),
+    [
+        (None, -1, ErrorCode.NONE),
+        ("one", 3, ErrorCode.NONE),
+        ("one", 2, ErrorCode.STALE_MEMBER_EPOCH),
+        ("nobody", 3, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_offset_fetch_checks_the_member_if_it_is_named(member_id: str | None, epoch: int, code: ErrorCode) -> None:
+    members, _, _ = shared()
+    requested = OffsetFetchRequest.Group(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=None)
+    request = OffsetFetchRequest(groups=[requested])
+    (group,) = members.cluster.request(members.cluster.coordinator(GROUP), request, 9).groups
+    assert group.error_code == code
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch", "code"),
+    [
+        (5, 3, ErrorCode.NONE),
+        (5, 2, ErrorCode.NONE),
+        (5, 1, ErrorCode.ILLEGAL_GENERATION),
+        (6, 1, ErrorCode.STALE_MEMBER_EPOCH),
+        (6, 4, ErrorCode.STALE_MEMBER_EPOCH),
+    ],
+)
+def test_transactional_commits_have_the_same_rule(version: int, epoch: int, code: ErrorCode) -> None:
+    members, kept, _ = shared()
+    state, node = members.cluster.state, members.cluster.coordinator("x")
+    started = members.cluster.request(node, InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000))
+    partition = TxnOffsetCommitRequest.Topic.Partition(
+        partition_index=kept, committed_offset=1, committed_metadata=None
+    )
+    request = TxnOffsetCommitRequest(
+        transactional_id="x", group_id=GROUP, producer_id=started.producer_id, producer_epoch=started.producer_epoch,
+        generation_id_or_member_epoch=epoch, member_id="one",
+        topics=[TxnOffsetCommitRequest.Topic(name="t", topic_id=state.topics["t"].id, partitions=[partition])],
+    )  # fmt: skip
+    response = members.cluster.request(members.cluster.coordinator(GROUP), request, version)
+    assert response.topics[0].partitions[0].error_code == code
+
+
+def test_offsets_of_topics_without_subscription_expire_in_a_living_group() -> None:
+    members = Members({"t": 1, "u": 1}, offsets_retention_ms=60_000, offsets_retention_check_ms=10_000)
+    one = members.join("one", ["t", "u"])
+    offsets = members.cluster.state.offsets
+    for topic in ("t", "u"):
+        offsets.commit(GROUP, (topic, 0), OffsetAndMetadata(1, -1, "", at=0.0))
+    one.beat(subscribed_topic_names=["t"])
+    for _ in range(8):
+        members.cluster.advance(10)
+        one.beat()
+    assert set(offsets.of(GROUP)) == {("t", 0)}
 
 
 # Subscriptions by regular expression.

@@ -18,7 +18,7 @@ R = TypeVar("R", bound=Request[Any])
 # There is no authorizer, so every operation is allowed. One bit for each of Kafka's AclOperation codes that apply.
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))
+GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 NOT_REQUESTED = -(2**31)
 
 _WITH_LEADER_HINT = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
