@@ -1,12 +1,13 @@
 """The dead letter queue of share groups: a topic for records that no member could process (KIP-1191, Kafka 4.4).
 
 A record goes there when a member rejects it or its last delivery fails, if the group has the config
-`errors.deadletterqueue.topic.name` and the topic allows it by `errors.deadletterqueue.group.enable`. Headers say where
-it came from.
+`errors.deadletterqueue.topic.name`, that name has the cluster's prefix, and the topic allows it by
+`errors.deadletterqueue.group.enable`. Headers say where the record came from; its own headers are not copied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kwire.broker.diagnostics import logger
@@ -41,8 +42,8 @@ class DeadLetterQueue:
             topic = self._topic(settings.dead_letter_topic)
             target = topic.partitions[source.index % len(topic.partitions)]
             made = self._records(group, settings, source, records, cause, wall_ms)
-            batch = encode_batch(made)
-            target.append(list(decode_batches(batch)), all_replicas=True, now=now, wall_ms=wall_ms)
+            for batch in _batches(made, topic.settings.max_message_bytes):
+                target.append(list(decode_batches(batch)), all_replicas=True, now=now, wall_ms=wall_ms)
         except BrokerError as error:
             where = f"{source.topic}-{source.index}, offsets {records.first}..{records.last}"
             logger.warning("group %s: %s did not reach the dead letter queue: %s", group, where, error)
@@ -50,7 +51,10 @@ class DeadLetterQueue:
     def _topic(self, name: str) -> Topic:
         options = self._cluster.options
         topic = self._cluster.topics.get(name)
-        if topic is None and options.dead_letter_auto_create and name.startswith(options.dead_letter_prefix):
+        if not name.startswith(options.dead_letter_prefix):
+            why = f"its name does not start with {options.dead_letter_prefix}"
+            raise broker_error(ErrorCode.POLICY_VIOLATION, why, topic=name)
+        if topic is None and options.dead_letter_auto_create:
             topic = self._cluster.create_topic(name, configs={_ENABLED: "true"})
         if topic is None:
             raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}", topic=name)
@@ -61,7 +65,7 @@ class DeadLetterQueue:
     def _records(
         self, group: str, settings: GroupSettings, source: Partition, records: InFlight, cause: str, wall_ms: int
     ) -> list[_Record]:
-        copies: dict[int, _Record] = {}
+        copies: dict[int, tuple[bytes | None, bytes | None]] = {}
         if settings.dead_letter_copies_record:
             copies = _read(source, records.first, records.last)
         made: list[_Record] = []
@@ -74,13 +78,25 @@ class DeadLetterQueue:
                 ("__dlq.errors.delivery.count", str(records.delivery_count).encode()),
                 ("__dlq.errors.message", cause.encode()),
             )
-            _, key, value, headers = copies.get(offset, (wall_ms, None, None, ()))
-            made.append((wall_ms, key, value, (*headers, *context)))
+            key, value = copies.get(offset, (None, None))
+            made.append((wall_ms, key, value, context))
         return made
 
 
-def _read(source: Partition, first: int, last: int) -> dict[int, _Record]:
-    found: dict[int, _Record] = {}
+def _batches(records: Sequence[_Record], max_bytes: int) -> Iterator[bytes]:
+    """Encode records in batches that the topic accepts; one that is too large alone is left to the log."""
+    batch = encode_batch(records)
+    if len(batch) <= max_bytes or len(records) == 1:
+        yield batch
+        return
+    half = len(records) // 2
+    yield from _batches(records[:half], max_bytes)
+    yield from _batches(records[half:], max_bytes)
+
+
+def _read(source: Partition, first: int, last: int) -> dict[int, tuple[bytes | None, bytes | None]]:
+    """Return the keys and values of the records that the log still has."""
+    found: dict[int, tuple[bytes | None, bytes | None]] = {}
     log = source.log
     if last < log.start_offset:
         return found
@@ -90,5 +106,5 @@ def _read(source: Partition, first: int, last: int) -> dict[int, _Record]:
         if not stored.is_control:
             for record in stored.batch().records():
                 if first <= record.offset <= last:
-                    found[record.offset] = (record.timestamp_ms, record.key, record.value, tuple(record.headers))
+                    found[record.offset] = (record.key, record.value)
     return found

@@ -1,6 +1,7 @@
 """The configs of groups: dynamic settings of one group, by Kafka's names (Kafka's GroupConfigManager).
 
-A group has configs whether it exists or not. A config that was not set has the broker's value, from `Options`.
+A group has configs whether it exists or not. A config that was not set has the broker's value, from `Options`. The
+config share.assignment.interval.ms is stored and shown, but has no effect.
 """
 
 from __future__ import annotations
@@ -76,8 +77,12 @@ class GroupSettings:
             consumer_assignment_interval_ms=_number(
                 {_ASSIGNMENT_INTERVAL: "0", **values}, _ASSIGNMENT_INTERVAL, 0, _MAX_ASSIGNMENT_INTERVAL_MS
             ),
-            share_session_timeout_ms=_number(values, "share.session.timeout.ms", 1, 60_000),
-            share_heartbeat_interval_ms=_number(values, "share.heartbeat.interval.ms", 1, 15_000),
+            share_session_timeout_ms=_number(
+                values, "share.session.timeout.ms", min(45_000, options.share_session_timeout_ms), 60_000
+            ),
+            share_heartbeat_interval_ms=_number(
+                values, "share.heartbeat.interval.ms", min(5_000, options.share_heartbeat_interval_ms), 15_000
+            ),
             share_record_lock_ms=_number(
                 values, "share.record.lock.duration.ms", options.share_min_record_lock_ms,
                 options.share_max_record_lock_ms,
@@ -103,6 +108,7 @@ def default_configs(options: Options) -> dict[str, str]:
     configs = {
         "consumer.heartbeat.interval.ms": str(options.consumer_group_heartbeat_interval_ms),
         "consumer.session.timeout.ms": str(options.consumer_group_session_timeout_ms),
+        "share.assignment.interval.ms": "1000",
         "share.auto.offset.reset": LATEST,
         "share.delivery.count.limit": str(options.share_delivery_count_limit),
         "share.heartbeat.interval.ms": str(options.share_heartbeat_interval_ms),

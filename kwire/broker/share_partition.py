@@ -356,37 +356,43 @@ class SharePartition:
 
     # Acknowledging.
 
-    def acknowledge(self, member: str, batches: Sequence[Acknowledgement], now: float) -> None:
-        """Apply a member's acknowledgements, all or none. Offsets before the window are ignored.
+    def acknowledge(self, member: str, batches: Sequence[Acknowledgement], now: float) -> bool:
+        """Apply a member's acknowledgements, all or none. Return whether a record is not locked any more.
+
+        Offsets before the window are ignored.
 
         Raises INVALID_RECORD_STATE for records that the member has not acquired, and INVALID_REQUEST for unknown types
         or offsets behind the window.
         """
         before = list(self._records)
         undeliverable: list[tuple[InFlight, str]] = []
+        changed = False
         try:
             for batch in batches:
-                self._acknowledge(member, batch, now, undeliverable)
+                changed |= self._acknowledge(member, batch, now, undeliverable)
         except Exception:
             self._records = before
             raise
         self._advance()
         for records, cause in undeliverable:
             self._on_undeliverable(records, cause)
+        return changed
 
     def _acknowledge(
         self, member: str, batch: Acknowledgement, now: float, undeliverable: list[tuple[InFlight, str]]
-    ) -> None:
+    ) -> bool:
         runs = _runs(batch)
         if batch.last < self.start_offset:
-            return
+            return False
         if not self._records:
             raise broker_error(ErrorCode.INVALID_RECORD_STATE, f"nothing of {batch.first}..{batch.last} is in flight")
         if batch.last >= self.end_offset:
             why = f"offset {batch.last} was not acquired: the last one in flight is {self.end_offset - 1}"
             raise broker_error(ErrorCode.INVALID_REQUEST, why)
         limits = self._limits()
+        changed = False
         for first, last, type in runs:
+            changed |= type is not AcknowledgeType.RENEW
             begin = self._split(max(first, self.start_offset))
             end = self._split(last + 1)
             for index in range(begin, end):
@@ -398,8 +404,9 @@ class SharePartition:
                     self._records[index] = self._release(records, limits, undeliverable)
                 else:
                     if type is AcknowledgeType.REJECT:
-                        undeliverable.append((records, "rejected"))
+                        undeliverable.append((records, "Offset rejected by client."))
                     self._records[index] = _unlock(records, _DONE_STATE[type])
+        return changed
 
     def release(self, member: str) -> bool:
         """Release the records of a member whose session ended. Return whether there were any."""
@@ -428,7 +435,7 @@ class SharePartition:
         """Return released records: available again, or archived when they were delivered often enough."""
         if records.delivery_count < limits.max_delivery_count:
             return _unlock(records, RecordState.AVAILABLE)
-        undeliverable.append((records, "delivery count limit reached"))
+        undeliverable.append((records, "Offset delivery count exceeded the threshold."))
         return _unlock(records, RecordState.ARCHIVED)
 
     # The window.

@@ -21,7 +21,9 @@ from kwire.broker.share_partition import (
     AcknowledgeType,
     InFlight,
     Limits,
+    RecordState,
     SharePartition,
+    StateBatch,
 )
 from kwire.broker.share_sessions import SessionKey, ShareSessionCache
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -78,8 +80,7 @@ class SharePartitionManager:
         led = self._led.get(key)
         if led is None or not led.is_current or led.partition is not partition:
             led = self._lead(key, partition, now)
-        if led.records.advance_start(partition.log.start_offset):
-            self._changed(key, led, now)
+        led.records.advance_start(partition.log.start_offset)
         return partition, led.records
 
     def _partition(self, node: int, key: ShareKey) -> Partition:
@@ -103,7 +104,7 @@ class SharePartitionManager:
         )  # fmt: skip
         self._led[key] = led
         if state.start_offset == NO_OFFSET:
-            self._save(key, led)
+            self._save(key, led, start)
         return led
 
     def _limits(self, group: str) -> Limits:
@@ -125,10 +126,11 @@ class SharePartitionManager:
         found = log.find_time(since_ms, upper_bound=log.high_watermark).offset
         return found if found >= 0 else log.high_watermark
 
-    def acquired(self, key: ShareKey, now: float) -> None:
-        """React to an acquisition: set the timer of its lock, and save what it archived."""
+    def acquired(self, key: ShareKey, start: int, now: float) -> None:
+        """React to an acquisition: set the timer of its lock, and save the window if it moved from `start`."""
         led = self._led[key]
-        self._save(key, led)
+        if led.records.start_offset != start:
+            self._save(key, led, start)
         self._set_timer(key, led, now)
 
     def acknowledge(
@@ -145,25 +147,31 @@ class SharePartitionManager:
         led = self._led.get(key)
         if led is None or not led.is_current:
             raise broker_error(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the share partition is not here any more")
-        led.records.acknowledge(member, batches, now)
-        self._changed(key, led, now)
+        start = led.records.start_offset
+        if led.records.acknowledge(member, batches, now):
+            self._changed(key, led, start, now)
+        else:
+            self._set_timer(key, led, now)
 
     def release(self, key: ShareKey, member: str, now: float) -> None:
         """Release the records that a member holds in a share partition."""
         led = self._led.get(key)
-        if led is not None and led.is_current and led.records.release(member):
-            self._changed(key, led, now)
+        if led is not None and led.is_current:
+            start = led.records.start_offset
+            if led.records.release(member):
+                self._changed(key, led, start, now)
 
     def _expire(self, key: ShareKey, led: _Led, now: float) -> None:
         if self._led.get(key) is led and led.is_current:
             led.timer = None
+            start = led.records.start_offset
             if led.records.expire(now):
-                self._changed(key, led, now)
+                self._changed(key, led, start, now)
             else:
                 self._set_timer(key, led, now)
 
-    def _changed(self, key: ShareKey, led: _Led, now: float) -> None:
-        self._save(key, led)
+    def _changed(self, key: ShareKey, led: _Led, start: int, now: float) -> None:
+        self._save(key, led, start)
         self._set_timer(key, led, now)
         undeliverable, led.undeliverable = led.undeliverable, []
         for records, cause in undeliverable:
@@ -171,15 +179,23 @@ class SharePartitionManager:
         for listener in list(self._listeners.get(key, ())):
             listener(now)
 
-    def _save(self, key: ShareKey, led: _Led) -> None:
+    def _save(self, key: ShareKey, led: _Led, start: int) -> None:
+        """Save the state after a change of a window that started at `start`.
+
+        Like Kafka, save that start and what is done from there on: the new start is saved with the next change.
+        """
+        records = led.records
+        batches, done = records.state_batches(), max(0, records.start_offset - start)
+        if done:
+            batches.insert(0, StateBatch(start, records.start_offset - 1, RecordState.ACKNOWLEDGED, 0))
         try:
             self._coordinator.write(
                 key,
                 state_epoch=led.state_epoch,
                 leader_epoch=led.leader_epoch,
-                start_offset=led.records.start_offset,
-                batches=led.records.state_batches(),
-                delivery_complete_count=led.records.delivery_complete_count,
+                start_offset=start,
+                batches=batches,
+                delivery_complete_count=done + records.delivery_complete_count,
             )
         except BrokerError:
             self._drop(key)

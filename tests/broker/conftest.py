@@ -36,6 +36,9 @@ def real_kafka() -> Iterator[tuple[str, int]]:
         "group.initial.rebalance.delay.ms": "0",
         "group.consumer.assignment.interval.ms": "0",
         "auto.create.topics.enable": "true",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.share.min.record.lock.duration.ms": "1000",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
     }
     with KafkaCluster("4.3.1", settings=settings) as real:
@@ -51,7 +54,7 @@ def cluster(start: StartCluster) -> Cluster:
 
 @pytest.fixture(scope="module")
 def sides(real_kafka: tuple[str, int]) -> Iterator[tuple[Side, Side]]:
-    with Cluster(1) as embedded:
+    with Cluster(1, share_min_record_lock_ms=1000) as embedded:
         pair = Side(*real_kafka), Side(*embedded.brokers[1])
         yield pair
         for side in pair:

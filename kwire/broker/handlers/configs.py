@@ -23,7 +23,8 @@ _INTS = frozenset({
     "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "index.interval.bytes",
     "max.message.bytes", "min.insync.replicas", "segment.bytes", "segment.index.bytes",
     # Of groups.
-    "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms", "share.delivery.count.limit",
+    "consumer.assignment.interval.ms", "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms",
+    "share.assignment.interval.ms", "share.delivery.count.limit",
     "share.heartbeat.interval.ms", "share.partition.max.record.locks", "share.record.lock.duration.ms",
     "share.session.timeout.ms",
 })  # fmt: skip

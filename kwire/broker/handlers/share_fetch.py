@@ -113,13 +113,15 @@ class ShareFetch:
         """Return whether the response can be sent now: there are enough bytes, or nothing but errors."""
         size = 0
         errors = 0
+        if self._max_records <= 0:
+            return False
         for at in self._session.partitions:
             try:
                 partition, records = self._find(at, now)
             except BrokerError:
                 errors += 1
                 continue
-            if self._max_records > 0 and records.can_acquire:
+            if records.can_acquire:
                 size += partition.log.bytes_between(records.next_fetch_offset, self._upper_bound(partition.log))
         return errors == len(self._session.partitions) or (size > 0 and size >= self._request.min_bytes)
 
@@ -154,8 +156,13 @@ class ShareFetch:
         return self._request.max_records if has_limit else _RECORDS_BEFORE_V1
 
     def acquire(self, now: float) -> dict[TopicIdPartition, _Result]:
-        """Acquire records of all partitions. The bytes are shared equally, as each must have a chance."""
+        """Acquire records of all partitions. The bytes are shared equally, as each must have a chance.
+
+        A request for no records does not look at the partitions.
+        """
         results: dict[TopicIdPartition, _Result] = {}
+        if self._max_records <= 0:
+            return results
         ready: list[tuple[TopicIdPartition, Partition, SharePartition]] = []
         for at in self._session.in_rotation():
             try:
@@ -193,14 +200,14 @@ class ShareFetch:
         aborted: list[Range] = []
         if self._settings.share_read_committed and stored:
             aborted = _aborted(log, stored, offset)
+        start = records.start_offset
         acquired = records.acquire(
             self._key.member, [(batch.base_offset, batch.last_offset) for batch in stored], max_records=max_records,
             now=now, batch_size=self._request.batch_size, mode=AcquireMode(self._request.share_acquire_mode),
             aborted=aborted,
         )  # fmt: skip
+        self._manager.acquired(ShareKey(self._key.group, *at), start, now)
         if not acquired:
-            if aborted:
-                self._manager.acquired(ShareKey(self._key.group, *at), now)
             return 0
         first, last = acquired[0].first, acquired[-1].last
         result.records = b"".join(
@@ -212,7 +219,6 @@ class ShareFetch:
             )
             for part in acquired
         ]  # fmt: skip
-        self._manager.acquired(ShareKey(self._key.group, *at), now)
         return sum(part.last - part.first + 1 for part in acquired)
 
     def _upper_bound(self, log: PartitionLog) -> int:
