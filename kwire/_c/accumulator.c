@@ -697,8 +697,8 @@ accumulator_limit(accumulator_t *accumulator, PyObject *args)
 static PyObject *
 accumulator_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"place",     "dispatch",  "batch_bytes", "bytes_max", "record_bytes_max",
-                               "key_hash",  "may_share", "time_ms",     "wakeup",    "refer",
+    static char *keywords[] = {"future_class",     "dispatch",  "batch_bytes", "bytes_max", "record_bytes_max",
+                               "key_hash",  "may_share", "time_ms",     "wakeup",    "slow_path",
                                "by_system", "sums",      NULL};
     PyObject *future, *dispatch, *may_share, *time_ms, *wakeup, *slow_path;
     const char *hash;
@@ -715,7 +715,7 @@ accumulator_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     accumulator_t *accumulator = NULL;
     int is_plain = 0;
     if (base != NULL && (!PyType_Check(future) || !PyType_IsSubtype((PyTypeObject *)future, (PyTypeObject *)base))) {
-        PyErr_SetString(PyExc_TypeError, "place must be a subclass of RecordFuture");
+        PyErr_SetString(PyExc_TypeError, "future_class must be a subclass of RecordFuture");
     }
     else if (base != NULL && (is_plain = is_plain_future_type((PyTypeObject *)future)) >= 0) {
         accumulator = (accumulator_t *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);

@@ -571,7 +571,7 @@ builder_batch(builder_t *builder, PyObject *args)
         return NULL;
     }
     if (!builder->is_closed || builder->data == NULL || builder->is_freed) {
-        PyErr_SetString(PyExc_AssertionError, "a run is a batch when it is closed and not dropped");
+        PyErr_SetString(PyExc_AssertionError, "a builder is a batch when it is closed and not dropped");
         return NULL;
     }
     PyObject *copy = NULL;

@@ -540,7 +540,7 @@ builder_outcomes(builder_t *builder, PyObject *args)
         return NULL;
     }
     if (end > builder->count) {
-        PyErr_SetString(PyExc_IndexError, "the run has no such record");
+        PyErr_SetString(PyExc_IndexError, "the builder has no such record");
         return NULL;
     }
     PyObject *found = PyList_New(0);

@@ -33,7 +33,7 @@ descriptor_of(PyObject *sock)
 }
 
 static PyObject *
-told(Py_ssize_t count)
+byte_count(Py_ssize_t count)
 {
     return count < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromSsize_t(count);
 }
@@ -84,7 +84,7 @@ send_from(int fd, PyObject *pieces, Py_ssize_t count, Py_buffer *views, struct i
         done = sent(fd, vectors, (size_t)count);
         Py_END_ALLOW_THREADS
     }
-    result = told(done);
+    result = byte_count(done);
 end:
     while (held > 0) {
         PyBuffer_Release(&views[--held]);
@@ -140,7 +140,7 @@ receive_into(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t narg
         Py_END_ALLOW_THREADS
         done += more > 0 ? more : 0; /* the next call reports an end or an error */
     }
-    PyObject *result = told(done);
+    PyObject *result = byte_count(done);
     PyBuffer_Release(&target);
     return result;
 }

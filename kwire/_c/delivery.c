@@ -160,7 +160,7 @@ static PyMethodDef future_methods[] = {
 };
 
 static PyMemberDef future_members[] = {
-    {"_run", T_OBJECT_EX, offsetof(future_t, builder), READONLY, NULL},
+    {"_builder", T_OBJECT_EX, offsetof(future_t, builder), READONLY, NULL},
     {"_number", T_UINT, offsetof(future_t, number), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
@@ -449,7 +449,7 @@ call_back(PyObject *callback, PyObject *future, PyObject *on_error)
 }
 
 static PyObject *
-delivery_tell(delivery_t *self, PyObject *on_error)
+delivery_run(delivery_t *self, PyObject *on_error)
 {
     callbacks_t all = self->all;
     self->all = (callbacks_t){0}; /* each is called once, even after an error */
@@ -484,7 +484,7 @@ delivery_dealloc(delivery_t *self)
 
 static PyMethodDef delivery_methods[] = {
     {"all", (PyCFunction)(void (*)(void))delivery_list, METH_NOARGS, "(number, future, callback) of each"},
-    {"tell", (PyCFunction)(void (*)(void))delivery_tell, METH_O, "tell(on_error): call them all"},
+    {"run", (PyCFunction)(void (*)(void))delivery_run, METH_O, "run(on_error): call them all"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -98,9 +98,9 @@ class Producer(ProducerMethods):
             await asyncio.sleep(0)
         if asyncio.get_running_loop() is self._first_loop and not self._buffer_pool.is_full:
             # No task waits for room, so none is overtaken. It returns None without room, and for unusual records.
-            place = self._send_at_once(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-            if place is not None:
-                return cast(ProduceResponse, place)
+            future = self._send_at_once(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            if future is not None:
+                return cast(ProduceResponse, future)
         if partition is None and self._core.custom_partitioner is not None:
             check_topic(topic)
             message = Message(topic, value, key, headers, partition, timestamp_ms)

@@ -170,7 +170,7 @@ class RecordAccumulator:
     def __init__(
         self,
         *,
-        place: type[RecordFuture],
+        future_class: type[RecordFuture],
         dispatch: Dispatch | None,
         batch_bytes: int,
         bytes_max: int,
@@ -179,14 +179,14 @@ class RecordAccumulator:
         may_share: Callable[[Any, Any], bool],
         time_ms: Callable[[], int],
         wakeup: Callable[[], object],
-        refer: Callable[..., Any],
+        slow_path: Callable[..., Any],
         by_system: bool,
         sums: bool,
     ) -> None:
         self.is_open = self.is_short = False
         self.bytes_max = bytes_max
         self.used_bytes = 0
-        self._place = place
+        self._future_class = future_class
         self._dispatch = dispatch
         self._batch_bytes = batch_bytes
         self._record_bytes_max = record_bytes_max
@@ -194,7 +194,7 @@ class RecordAccumulator:
         self._may_share = may_share
         self._time_ms = time_ms
         self._wakeup = wakeup
-        self._refer = refer
+        self._slow_path = slow_path
         self._lock = threading.RLock()
         self._topics: dict[str, _Topic] = {}
         self._new: list[BatchBuilder] = []
@@ -226,32 +226,32 @@ class RecordAccumulator:
             return self._send_any(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         size = RECORD_OVERHEAD_BYTES_MAX + len(value)
         now = self._time_ms()
-        place: RecordFuture = _blank(self._place)
+        future: RecordFuture = _blank(self._future_class)
         # acquire() and release() would cost half as much, but Ctrl-C before the `try` would leave the lock held.
         with self._lock:
             state = self._topics.get(topic)
-            run = None if state is None else state.joined
+            builder = None if state is None else state.joined
             used_bytes = self.used_bytes + size
             if (
-                state is None or run is None or run.is_closed or run.size_bytes + size >= run.bytes_max
+                state is None or builder is None or builder.is_closed or builder.size_bytes + size >= builder.bytes_max
                 or not self.is_open or self.is_short or state.is_awaited or size > self._record_bytes_max
                 or state.used_bytes + size > SHARE * (self.bytes_max - used_bytes)
             ):  # fmt: skip
-                run = None
+                builder = None
             else:
-                number = run._count
-                if now != run._timestamp or number == run._alike_until:
-                    run._mark(now)
-                run.size_bytes += run._value_records[len(value)]
-                run._values.append(value)
-                run._count = number + 1
-                run.buffered_bytes += size
+                number = builder._count
+                if now != builder._timestamp or number == builder._alike_until:
+                    builder._mark(now)
+                builder.size_bytes += builder._value_records[len(value)]
+                builder._values.append(value)
+                builder._count = number + 1
+                builder.buffered_bytes += size
                 self.used_bytes = used_bytes
                 state.used_bytes += size
-                place._run, place._number = run, number
+                future._builder, future._number = builder, number
                 if on_delivery is not None:
-                    run._reports.add(number, place, on_delivery)
-        return self._send_any(topic, value, None, None, None, None, on_delivery) if run is None else place
+                    builder._reports.add(number, future, on_delivery)
+        return self._send_any(topic, value, None, None, None, None, on_delivery) if builder is None else future
 
     def _send_any(
         self,
@@ -280,20 +280,20 @@ class RecordAccumulator:
             and (partition is None or _is_from_0(partition, 1 << 31))
             and (on_delivery is None or callable(on_delivery))
         ):  # fmt: skip
-            place: RecordFuture = _blank(self._place)
+            future: RecordFuture = _blank(self._future_class)
             with self._lock:
                 is_known = self._topics.get(topic) is state  # it may have been forgotten since
                 has_room = self.is_open and is_known and not state.is_awaited and self._has_room(state, size)
                 if has_room:
-                    run, number, must_wake = self._admit(topic, state, partition, now, key, value, (), size, None)
-                    place._run, place._number = run, number
+                    builder, number, must_wake = self._admit(topic, state, partition, now, key, value, (), size, None)
+                    future._builder, future._number = builder, number
                     if on_delivery is not None:
-                        run._reports.add(number, place, on_delivery)
+                        builder._reports.add(number, future, on_delivery)
             if has_room:
                 if must_wake:
                     self._wake()
-                return place
-        return self._refer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+                return future
+        return self._slow_path(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     def append(
         self,
@@ -311,12 +311,12 @@ class RecordAccumulator:
             state = self._topic(topic)
             if not self._has_room(state, size_bytes):
                 return None
-            run, number, must_wake = self._admit(
+            builder, number, must_wake = self._admit(
                 topic, state, partition, timestamp_ms, key, value, headers, size_bytes, terms
             )
         if must_wake:
             self._wake()
-        return run, number
+        return builder, number
 
     def append_many(self, topic: str, columns: ManyColumns, start: int, end: int) -> AppendResult:
         """Append records start .. end - 1 of the columns, as far as there is memory."""
@@ -338,7 +338,7 @@ class RecordAccumulator:
     ) -> tuple[AppendResult, bool]:
         """Append records start .. end - 1 of any kind; return the result and whether to wake the loop."""
         stretches: list[RecordSpan] = []
-        by_run: dict[BatchBuilder, int] = {}
+        by_builder: dict[BatchBuilder, int] = {}
         order, is_mixed, too_large, must_wake = array("I"), False, 0, False
         for timestamp, key, value, headers, partition in columns.rows(start, end):
             size = record_bytes_max(key, value, headers)
@@ -347,14 +347,14 @@ class RecordAccumulator:
                 break
             if not self._has_room(state, size):
                 break
-            run, number, wakes = self._admit(topic, state, partition, timestamp, key, value, headers, size, None)
+            builder, number, wakes = self._admit(topic, state, partition, timestamp, key, value, headers, size, None)
             must_wake |= wakes
-            at = by_run.get(run, -1)
+            at = by_builder.get(builder, -1)
             if at >= 0 and number == stretches[at][1] + stretches[at][2]:
-                stretches[at] = run, stretches[at][1], stretches[at][2] + 1
+                stretches[at] = builder, stretches[at][1], stretches[at][2] + 1
             else:
-                at = by_run[run] = len(stretches)
-                stretches.append((run, number, 1))
+                at = by_builder[builder] = len(stretches)
+                stretches.append((builder, number, 1))
             order.append(at)
             is_mixed |= at != len(stretches) - 1
         return (start + len(order), too_large, stretches, order.tobytes() if is_mixed else None), must_wake
@@ -371,46 +371,48 @@ class RecordAccumulator:
         stretches: list[RecordSpan] = []
         at, must_wake = 0, False
         while at < end:
-            run = state.open.get(slot)
-            size_bytes = 0 if run is None else run.size_bytes
-            fits = run is not None and run.terms is None and run._timestamp == timestamp
+            builder = state.open.get(slot)
+            size_bytes = 0 if builder is None else builder.size_bytes
+            fits = builder is not None and builder.terms is None and builder._timestamp == timestamp
             count, part_bytes = (0, 0)
-            if run is not None and fits:
-                count, part_bytes = self._fitting(run, values, totals, at, end, self._room(state))
+            if builder is not None and fits:
+                count, part_bytes = self._fitting(builder, values, totals, at, end, self._room(state))
             part = values[at : at + count]
-            if run is not None and count:
-                if run.is_closed or run.size_bytes != size_bytes:
+            if builder is not None and count:
+                if builder.is_closed or builder.size_bytes != size_bytes:
                     continue  # a finalizer has sent a record since the check
-                number = run._extend(part, totals[at + count] - totals[at], part_bytes)
+                number = builder._extend(part, totals[at + count] - totals[at], part_bytes)
                 self._use(state, totals[at + count] - totals[at])
             elif not self._has_room(state, sizes[at]):
                 break
             else:
-                run, number, wakes = self._admit(topic, state, slot, timestamp, None, values[at], (), sizes[at], None)
+                builder, number, wakes = self._admit(
+                    topic, state, slot, timestamp, None, values[at], (), sizes[at], None
+                )
                 count, must_wake = 1, must_wake or wakes
-            if stretches and stretches[-1][0] is run and number == stretches[-1][1] + stretches[-1][2]:
+            if stretches and stretches[-1][0] is builder and number == stretches[-1][1] + stretches[-1][2]:
                 _, number, before = stretches.pop()
-                stretches.append((run, number, before + count))
+                stretches.append((builder, number, before + count))
             else:
-                stretches.append((run, number, count))
+                stretches.append((builder, number, count))
             at += count
         too_large = sizes[end] if at == end < len(values) else 0
         return (start + at, too_large, stretches, None), must_wake
 
     def _fitting(
-        self, run: BatchBuilder, values: list[bytes], totals: list[int], at: int, end: int, room: int
+        self, builder: BatchBuilder, values: list[bytes], totals: list[int], at: int, end: int, room: int
     ) -> tuple[int, int]:
         """Return how many values from `at` on fit into the memory and the builder without filling it, and their bytes.
 
         They must encode like the builder's last record. The last few that fit may be left out.
         """
-        left = run.bytes_max - run.size_bytes - RECORD_OVERHEAD_BYTES_MAX
-        if run.is_closed or left <= 0:
+        left = builder.bytes_max - builder.size_bytes - RECORD_OVERHEAD_BYTES_MAX
+        if builder.is_closed or left <= 0:
             return 0, 0
         in_memory = bisect_right(totals, totals[at] + room, at) - 1
-        alike = at + run._alike_until - run._count
+        alike = at + builder._alike_until - builder._count
         lengths = map(len, values[at : min(end, in_memory, alike, at + left)] if in_memory > at else ())
-        ends = list(accumulate(map(run._value_records.__getitem__, lengths), initial=0))
+        ends = list(accumulate(map(builder._value_records.__getitem__, lengths), initial=0))
         count = bisect_left(ends, left) - 1
         return count, ends[count]
 
@@ -481,16 +483,16 @@ class RecordAccumulator:
                 state.keyless, state.joined = keyless, None
             if not count:
                 return
-            untaken = [run for run in self._new if run.topic == topic and run.partition == UNROUTED]
-            self._new = [run for run in self._new if run.topic != topic or run.partition != UNROUTED]
+            untaken = [builder for builder in self._new if builder.topic == topic and builder.partition == UNROUTED]
+            self._new = [builder for builder in self._new if builder.topic != topic or builder.partition != UNROUTED]
             state.open.pop(UNROUTED, None)
-            for run in waiting:
-                self._route(state, run)
+            for builder in waiting:
+                self._route(state, builder)
             if apart:
-                for run in state.open.values():
-                    run.is_closed = True
-            for run in untaken:
-                self._route(state, run)
+                for builder in state.open.values():
+                    builder.is_closed = True
+            for builder in untaken:
+                self._route(state, builder)
 
     # -- under the lock
 
@@ -526,23 +528,23 @@ class RecordAccumulator:
         self._use(state, size)
         if slot is None:
             slot = self._slot(state, key)
-        run = state.open.get(slot)
+        builder = state.open.get(slot)
         if (
-            run is not None and not run.is_closed and run.size_bytes + size < run.bytes_max
-            and terms is None and run.terms is None
+            builder is not None and not builder.is_closed and builder.size_bytes + size < builder.bytes_max
+            and terms is None and builder.terms is None
         ):  # fmt: skip
-            return run, run._append(timestamp, key, value, headers, size), False  # neither begun nor filled
+            return builder, builder._append(timestamp, key, value, headers, size), False  # neither begun nor filled
         is_due = False
-        if not self._is_joined(run, size, terms):
+        if not self._is_joined(builder, size, terms):
             is_due = self._begin(topic, state, slot, terms) or not self._gathers
-        run = state.open[slot]
-        if slot == state.keyless and run.terms is None:
-            state.joined = run
-        number = run._append(timestamp, key, value, headers, size)
-        must_wake = not self._is_woken and (is_due or run.is_closed)
+        builder = state.open[slot]
+        if slot == state.keyless and builder.terms is None:
+            state.joined = builder
+        number = builder._append(timestamp, key, value, headers, size)
+        must_wake = not self._is_woken and (is_due or builder.is_closed)
         if must_wake:
             self._is_woken = True
-        return run, number, must_wake
+        return builder, number, must_wake
 
     def _wake(self) -> None:
         try:
@@ -551,21 +553,23 @@ class RecordAccumulator:
             self._wakeup()
             raise
 
-    def _is_joined(self, run: BatchBuilder | None, size: int, terms: Any) -> bool:
+    def _is_joined(self, builder: BatchBuilder | None, size: int, terms: Any) -> bool:
         """Return whether a record can join the builder; check the terms first, since that may run other code."""
-        if run is None or ((terms is not None or run.terms is not None) and not self._may_share(run.terms, terms)):
+        if builder is None or (
+            (terms is not None or builder.terms is not None) and not self._may_share(builder.terms, terms)
+        ):
             return False
-        return not run.is_closed and run.size_bytes + size <= run.bytes_max
+        return not builder.is_closed and builder.size_bytes + size <= builder.bytes_max
 
     def _begin(self, topic: str, state: _Topic, slot: int, terms: Any) -> bool:
         """Begin a builder; return whether that closes an open one."""
-        run = BatchBuilder(topic, slot, state.bytes_max, terms, self._dispatch, self._lock)
+        builder = BatchBuilder(topic, slot, state.bytes_max, terms, self._dispatch, self._lock)
         before = state.open.get(slot)
         ends = before is not None and not before.is_closed
         if before is not None:
             before.is_closed = True
-        state.open[slot] = run
-        self._new.append(run)
+        state.open[slot] = builder
+        self._new.append(builder)
         return ends
 
     def _slot(self, state: _Topic, key: bytes | None) -> int:
@@ -581,29 +585,29 @@ class RecordAccumulator:
         state.next = chosen + 1
         return chosen
 
-    def _route(self, state: _Topic, run: BatchBuilder) -> None:
-        run.is_closed = True
+    def _route(self, state: _Topic, builder: BatchBuilder) -> None:
+        builder.is_closed = True
         children: list[tuple[BatchBuilder, int]] = []
-        left = run.buffered_bytes
-        for timestamp, key, value, headers in run._rows():
+        left = builder.buffered_bytes
+        for timestamp, key, value, headers in builder._rows():
             size, slot = record_bytes_max(key, value, headers), self._slot(state, key)
-            if not self._is_joined(state.open.get(slot), size, run.terms):
-                self._begin(run.topic, state, slot, run.terms)
-                state.open[slot].since = run.since
+            if not self._is_joined(state.open.get(slot), size, builder.terms):
+                self._begin(builder.topic, state, slot, builder.terms)
+                state.open[slot].since = builder.since
             child = state.open[slot]
             children.append((child, child._append(timestamp, key, value, headers, size)))
             left -= size
         if children:
             children[-1][0].buffered_bytes += left  # the sum stays the same, whatever each record counts as
-        for number, place, callback in run._reports.all():
+        for number, future, callback in builder._reports.all():
             child, index = children[number]
-            child._reports.add(index, place, callback)
-        for number, place, call, dispatch in run._late or ():
+            child._reports.add(index, future, callback)
+        for number, future, call, dispatch in builder._late or ():
             child, index = children[number]
             child._late = child._late or []
-            child._late.append((index, place, call, dispatch))
-        run._children, run._late, run._reports = children, None, DeliveryCallbacks()
-        run.drop(len(run))
+            child._late.append((index, future, call, dispatch))
+        builder._children, builder._late, builder._reports = children, None, DeliveryCallbacks()
+        builder.drop(len(builder))
 
 
 def _bytes(held: tuple[str, int]) -> int:
@@ -677,8 +681,8 @@ class PendingRecord(NamedTuple):
         return 1
 
     def append_to(self, accumulator: RecordAccumulator) -> ProduceResponse | None:
-        place = accumulator.append(self.topic, self.partition, *self.record, self.size_bytes, self.terms)
-        return None if place is None else self.make(*place)
+        future = accumulator.append(self.topic, self.partition, *self.record, self.size_bytes, self.terms)
+        return None if future is None else self.make(*future)
 
 
 class BlockedAppend(Generic[R]):

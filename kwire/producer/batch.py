@@ -48,6 +48,7 @@ class ProducerBatch:
         "attempts",
         "base_offset",
         "buffered_bytes",
+        "builder",
         "count",
         "created_at",
         "deadline",
@@ -64,7 +65,6 @@ class ProducerBatch:
         "producer_epoch",
         "producer_id",
         "retries",
-        "run",
         "sequence",
         "size_bytes",
         "terms",
@@ -74,17 +74,17 @@ class ProducerBatch:
         "was_named",
     )  # fmt: skip
 
-    def __init__(self, run: BatchBuilder, now: float, deadline: float) -> None:
-        self.run = run
-        self.topic = run.topic
+    def __init__(self, builder: BatchBuilder, now: float, deadline: float) -> None:
+        self.builder = builder
+        self.topic = builder.topic
         self.created_at = now
         self.deadline = deadline
-        self.terms: DeliveryOptions | None = run.terms  # those of its first record
+        self.terms: DeliveryOptions | None = builder.terms  # those of its first record
         self._start = 0
-        # Until it is closed, -1: more may join the run. What it has as an uncompressed v2 batch, and what its records
-        # were counted as when they came in, which is what they have at most in a batch of any format.
+        # -1 until it is closed. `size_bytes`: as an uncompressed v2 batch; `buffered_bytes`: the bound on its bytes in
+        # any format, by which its records were charged to the memory limit.
         self.count = self.size_bytes = self.buffered_bytes = -1
-        self.is_piece = False  # of a run
+        self.is_piece = False  # of a builder
         self.assigned_at_drain = False  # given its partition when drained
         self.number = 0  # in the order in which the topic's were designated
         self.attempts = 0
@@ -111,7 +111,7 @@ class ProducerBatch:
     def piece(self, start: int, end: int, size_bytes: int, buffered_bytes: int) -> ProducerBatch:
         """Return a batch of its records start .. end - 1 of these sizes, with its attempts and producer state."""
         assert self.is_closed
-        piece = ProducerBatch(self.run, self.created_at, self.deadline)
+        piece = ProducerBatch(self.builder, self.created_at, self.deadline)
         piece._start, piece.count, piece.is_piece = self._start + start, end - start, True
         piece.size_bytes, piece.buffered_bytes = size_bytes, buffered_bytes
         piece.assigned_at_drain, piece.was_named = self.assigned_at_drain, self.was_named
@@ -131,29 +131,29 @@ class ProducerBatch:
 
     @property
     def partition(self) -> int:
-        return self.run.partition
+        return self.builder.partition
 
     @partition.setter
     def partition(self, index: int) -> None:
-        self.run.partition = index
+        self.builder.partition = index
 
     @property
     def is_closed(self) -> bool:
-        return self.run.is_closed
+        return self.builder.is_closed
 
     def close(self) -> None:
         """Let no further record join it, from whatever thread."""
         if self.count < 0:
-            run = self.run
-            run.close()
-            self.count, self.size_bytes, self.buffered_bytes = len(run), run.size_bytes, run.buffered_bytes
+            builder = self.builder
+            builder.close()
+            self.count, self.size_bytes, self.buffered_bytes = len(builder), builder.size_bytes, builder.buffered_bytes
 
     @property
     def records(self) -> list[NewRecord]:
-        return self.run.rows(self._start, self._start + self.count)
+        return self.builder.rows(self._start, self._start + self.count)
 
     def __len__(self) -> int:
-        return len(self.run) if self.count < 0 else self.count
+        return len(self.builder) if self.count < 0 else self.count
 
     def __repr__(self) -> str:
         return f"<Batch {self.topic}-{self.partition} of {len(self)}, sequence {self.sequence}>"
@@ -164,7 +164,7 @@ class ProducerBatch:
 
     def set_producer_state(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Give the batch its producer id, epoch and sequence, at its first write."""
-        assert self.run.is_closed
+        assert self.builder.is_closed
         assert self.sequence == NO_SEQUENCE
         self.producer_id, self.producer_epoch, self.sequence = producer_id, producer_epoch, sequence
         self.encoded = None
@@ -186,7 +186,9 @@ class ProducerBatch:
             self.magic = magic
             is_whole_run = magic == 2 and not self.is_piece
             make = (
-                partial(encode_builder, self.run) if is_whole_run else partial(encode_batch, self.records, magic=magic)
+                partial(encode_builder, self.builder)
+                if is_whole_run
+                else partial(encode_batch, self.records, magic=magic)
             )
             self.encoded = make(
                 compression=compression,
@@ -200,9 +202,9 @@ class ProducerBatch:
 
     def complete(self, error: KwireError | None) -> None:
         """Complete its futures: with the error, or with the offsets that the broker returned."""
-        resolve(self.run, self._start, self._start + self.count, self.base_offset, self.append_time_ms, error)
+        resolve(self.builder, self._start, self._start + self.count, self.base_offset, self.append_time_ms, error)
 
     def drop(self) -> None:
         """Free its bytes; the records' timestamps are still needed."""
         self.encoded = None
-        self.run.drop(self.count)
+        self.builder.drop(self.count)

@@ -239,8 +239,8 @@ class BatchBuilder:
     def _part(self, number: int) -> Resolved | None:
         """Return the part that resolved a record, in its current builder; None while it is unresolved."""
         if self._children is not None:
-            run, number = self._children[number]
-            return run._part(number)
+            builder, number = self._children[number]
+            return builder._part(number)
         for part in self._parts:
             if part[0] <= number < part[1]:
                 return part
@@ -249,8 +249,8 @@ class BatchBuilder:
     def outcome(self, number: int) -> Outcome | None:
         """Return a record's partition, offset, timestamp and error; None while it is unresolved."""
         if self._children is not None:
-            run, number = self._children[number]
-            return run.outcome(number)
+            builder, number = self._children[number]
+            return builder.outcome(number)
         part = self._part(number)
         if part is None:
             return None
@@ -269,11 +269,11 @@ class BatchBuilder:
             return sorted(known, key=itemgetter(0))
         found: list[BatchResult] = []
         while start < end:
-            run, index = self._children[start]
+            builder, index = self._children[start]
             after = start + 1
-            while after < end and self._children[after] == (run, index + after - start):
+            while after < end and self._children[after] == (builder, index + after - start):
                 after += 1
-            for first, last, *outcome in run.outcomes(index, index + after - start):
+            for first, last, *outcome in builder.outcomes(index, index + after - start):
                 found.append((first - index + start, last - index + start, *outcome))  # type: ignore[arg-type]
             start = after
         return found
@@ -281,26 +281,26 @@ class BatchBuilder:
     def timestamp(self, number: int) -> int:
         return self._mark_times[bisect_right(self._marks, number) - 1]
 
-    def report(self, number: int, place: RecordFuture, callback: Callable[..., object]) -> bool:
+    def report(self, number: int, future: RecordFuture, callback: Callable[..., object]) -> bool:
         """Add a callback as if it had been sent with its record; return False if that is no longer possible."""
         with self._lock:
             if self._children is not None or self.done(number) or self._reports.last() >= number:
                 return False
-            self._reports.add(number, place, callback)
+            self._reports.add(number, future, callback)
             return True
 
     def add_waiter(
-        self, number: int, place: RecordFuture, call: Callable[..., object], dispatch: Dispatch | None
+        self, number: int, future: RecordFuture, call: Callable[..., object], dispatch: Dispatch | None
     ) -> bool:
         """Have `call` run when the record resolves; return False if it has resolved already."""
         with self._lock:
             if self._children is not None:
-                run, number = self._children[number]
-                return run.add_waiter(number, place, call, dispatch)
+                builder, number = self._children[number]
+                return builder.add_waiter(number, future, call, dispatch)
             if self.done(number):
                 return False
             self._late = self._late or []
-            self._late.append((number, place, call, dispatch))
+            self._late.append((number, future, call, dispatch))
             return True
 
 
@@ -310,31 +310,31 @@ class RecordFuture:
     A subclass overrides `_wait`, which blocks until the record has resolved.
     """
 
-    __slots__ = ("_number", "_run")
+    __slots__ = ("_builder", "_number")
 
-    def __init__(self, run: BatchBuilder, number: int) -> None:
-        self._run = run
+    def __init__(self, builder: BatchBuilder, number: int) -> None:
+        self._builder = builder
         self._number = number
 
     def __eq__(self, other: object) -> bool:
         """Futures of the same record are equal: a callback may get another one than `send` returned."""
         if not isinstance(other, RecordFuture):
             return NotImplemented
-        return self._run is other._run and self._number == other._number
+        return self._builder is other._builder and self._number == other._number
 
     def __hash__(self) -> int:
-        return hash((self._run, self._number))
+        return hash((self._builder, self._number))
 
     def done(self) -> bool:
         """Return whether the record has resolved; never blocks."""
-        return self._run.done(self._number)
+        return self._builder.done(self._number)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait as `result` does; return the error instead of raising it, or None."""
-        part = self._run._whole or self._run._part(self._number)
+        part = self._builder._whole or self._builder._part(self._number)
         if part is None:
             self._wait(timeout)
-            part = self._run._part(self._number)
+            part = self._builder._part(self._number)
             assert part is not None
         return None if part[4] is None else self._own(part[4])
 
@@ -355,20 +355,20 @@ def future_class(written: type[T]) -> type[T]:
 class DeliveryCallbacks:
     """The delivery callbacks of a builder's records, in the records' order."""
 
-    __slots__ = ("_callbacks", "_last", "_numbers", "_places")
+    __slots__ = ("_callbacks", "_futures", "_last", "_numbers")
 
     def __init__(self) -> None:
         self._last = -1  # of the callbacks taken out
         self._numbers: list[int] = []
-        self._places: list[RecordFuture] = []
+        self._futures: list[RecordFuture] = []
         self._callbacks: list[Callable[..., object]] = []
 
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def add(self, number: int, place: RecordFuture, callback: Callable[..., object]) -> None:
+    def add(self, number: int, future: RecordFuture, callback: Callable[..., object]) -> None:
         self._numbers.append(number)
-        self._places.append(place)
+        self._futures.append(future)
         self._callbacks.append(callback)
 
     def last(self) -> int:
@@ -385,18 +385,18 @@ class DeliveryCallbacks:
         return taken
 
     def _columns(self) -> tuple[list[Any], ...]:
-        return self._numbers, self._places, self._callbacks
+        return self._numbers, self._futures, self._callbacks
 
     def all(self) -> list[Report]:
-        return list(zip(self._numbers, self._places, self._callbacks, strict=True))
+        return list(zip(self._numbers, self._futures, self._callbacks, strict=True))
 
-    def tell(self, on_error: Callable[[Exception, Any], object]) -> None:
+    def run(self, on_error: Callable[[Exception, Any], object]) -> None:
         """Call all callbacks; pass an exception and its future to `on_error`."""
-        for place, callback in zip(self._places, self._callbacks, strict=True):
+        for future, callback in zip(self._futures, self._callbacks, strict=True):
             try:
-                callback(place)
+                callback(future)
             except Exception as error:
-                on_error(error, place)
+                on_error(error, future)
 
 
 def encode_builder(

@@ -138,7 +138,7 @@ _LOOKED_AT = 16_384
 class _Stretch(NamedTuple):
     """Consecutive records of a batch builder, or (`run` is None) refused records with their `error`."""
 
-    run: BatchBuilder | None
+    builder: BatchBuilder | None
     first: int
     length: int
     error: Failure | None = None
@@ -146,9 +146,9 @@ class _Stretch(NamedTuple):
     def pending(self, at: int) -> int | None:
         """Return the number of the first record from `at` on that has no result; None if all have."""
         end = self.first + self.length
-        while self.run is not None and at < end:
+        while self.builder is not None and at < end:
             upto = min(at + _LOOKED_AT, end)
-            for start, after, *_ in self.run.outcomes(at, upto):
+            for start, after, *_ in self.builder.outcomes(at, upto):
                 if start != at:
                     return at
                 at = after
@@ -159,11 +159,11 @@ class _Stretch(NamedTuple):
     def parts(self) -> list[BatchResult]:
         """Return the results of the whole stretch in order; records without one are parts of -1 and None."""
         end = self.first + self.length
-        if self.run is None:
+        if self.builder is None:
             return [(self.first, end, -1, -1, -1, self.error)]
         found: list[BatchResult] = []
         at = self.first
-        for part in self.run.outcomes(self.first, end):
+        for part in self.builder.outcomes(self.first, end):
             if at < part[0]:
                 found.append((at, part[0], -1, -1, -1, None))
             found.append(part)
@@ -184,10 +184,10 @@ class _Stretch(NamedTuple):
 
     def timestamps(self) -> Iterable[int]:
         for start, end, _, _, append_time_ms, _ in self.parts():
-            if append_time_ms >= 0 or self.run is None:
+            if append_time_ms >= 0 or self.builder is None:
                 yield from repeat(append_time_ms, end - start)
             else:
-                outcomes = map(self.run.outcome, range(start, end))
+                outcomes = map(self.builder.outcome, range(start, end))
                 yield from (-1 if outcome is None else outcome[2] for outcome in outcomes)
 
     def errors(self) -> Iterable[BaseException | None]:
@@ -379,8 +379,8 @@ class BulkResponse:
     def _look(self) -> None:
         """Wait for the first record without a result, then the next; most batches resolve all their records at once."""
         while (pending := self._pending()) is not None:
-            run, number = pending
-            if run.add_waiter(number, RecordFuture(run, number), self._look, None):
+            builder, number = pending
+            if builder.add_waiter(number, RecordFuture(builder, number), self._look, None):
                 return
         with self._lock:
             self._is_done = True
@@ -396,8 +396,8 @@ class BulkResponse:
                 found = stretch.pending(max(number, stretch.first))
                 if found is not None:
                     self._at = group_at, at, found
-                    assert stretch.run is not None
-                    return stretch.run, found
+                    assert stretch.builder is not None
+                    return stretch.builder, found
                 at, number = at + 1, 0
             group_at, at = group_at + 1, 0
         return None
@@ -412,7 +412,7 @@ class BulkResponse:
             for stretch in group.stretches:
                 for start, end, *_, failure in stretch.parts():
                     if isinstance(failure, Failure):
-                        failure.see(stretch.run, start, end)
+                        failure.see(stretch.builder, start, end)
 
     def _checked(self, result: BulkResult) -> BulkResult:
         if not result.failures:

@@ -163,13 +163,13 @@ def make_accumulator(
     dispatch: Dispatch,
     wakeup: Callable[[], object],
     time_ms: Callable[[], int] | None = None,
-    refer: Callable[..., object] | None = None,
+    slow_path: Callable[..., object] | None = None,
     *,
     by_system: bool = False,
 ) -> RecordAccumulator:
     """Return the accumulator of a producer with these settings; only its own `send` needs `time_ms` and `refer`."""
     return RecordAccumulator(
-        place=ProduceResponse,
+        future_class=ProduceResponse,
         dispatch=dispatch,
         batch_bytes=settings.batch_bytes,
         bytes_max=settings.max_buffered_bytes,
@@ -178,7 +178,7 @@ def make_accumulator(
         may_share=may_share,
         time_ms=time_ms or _never,
         wakeup=wakeup,
-        refer=refer or _never,
+        slow_path=slow_path or _never,
         by_system=by_system,
         sums=settings.codec is Compression.NONE,
     )
@@ -196,7 +196,7 @@ class ProducerClient:
         client: str,
         bootstrap: str | Sequence[str] | Cluster,
         options: Mapping[str, Any],
-        refer: Callable[..., object],
+        slow_path: Callable[..., object],
         dispatch: Dispatch | None = None,
     ) -> None:
         """`client` is the name of the public class, for errors; `refer` is the slow path of the accumulator's `send`.
@@ -238,7 +238,7 @@ class ProducerClient:
                 self.callbacks,
                 self.runtime.wakeup,
                 self.runtime.clock.time_ms,
-                refer,
+                slow_path,
                 by_system=self.runtime.has_system_clock,
             ),
             self.settings.when_full,

@@ -133,13 +133,13 @@ class ProduceResponse(RecordFuture):
     def add_done_callback(self, callback: Callback) -> None:
         """Call `callback(response)` on the callback thread when resolved; any number, in the order given."""
         check_callback(callback)
-        if not self._run.add_waiter(self._number, self, callback, self._dispatch):
+        if not self._builder.add_waiter(self._number, self, callback, self._dispatch):
             self._see()
             self._dispatch(_run_callback, callback, self)
 
     def on_delivery(self, callback: Callback) -> None:
         """`add_done_callback` for the callback that came with the record, right after it was appended."""
-        if not self._run.report(self._number, self, callback):
+        if not self._builder.report(self._number, self, callback):
             self.add_done_callback(callback)
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
@@ -150,18 +150,18 @@ class ProduceResponse(RecordFuture):
 
     def __repr__(self) -> str:
         """Where the record is, or what it met; printing it does not count as a look at a failure."""
-        outcome = self._run.outcome(self._number)
+        outcome = self._builder.outcome(self._number)
         if outcome is None:
-            return f"<ProduceResponse of {self._run.topic}: pending>"
+            return f"<ProduceResponse of {self._builder.topic}: pending>"
         partition, offset, _, error = outcome
-        place = self._run.topic if partition < 0 else f"{self._run.topic}-{partition}"
+        where = self._builder.topic if partition < 0 else f"{self._builder.topic}-{partition}"
         if isinstance(error, Failure):
-            return f"<ProduceResponse of {place}: failed with {error.error!r}>"
-        return f"<ProduceResponse of {place}: delivered" + (f" at offset {offset}>" if offset >= 0 else ">")
+            return f"<ProduceResponse of {where}: failed with {error.error!r}>"
+        return f"<ProduceResponse of {where}: delivered" + (f" at offset {offset}>" if offset >= 0 else ">")
 
     @property
     def _dispatch(self) -> Dispatch:
-        dispatch = self._run.dispatch
+        dispatch = self._builder.dispatch
         assert dispatch is not None
         return dispatch
 
@@ -174,27 +174,27 @@ class ProduceResponse(RecordFuture):
 
     def _at_once(self, action: Callable[[], object]) -> bool:
         """Have `action` called when the response is resolved; False when it is resolved already."""
-        return self._run.add_waiter(self._number, self, action, None)
+        return self._builder.add_waiter(self._number, self, action, None)
 
     def _outcome(self) -> RecordMetadata:
-        outcome = self._run.outcome(self._number)
+        outcome = self._builder.outcome(self._number)
         assert outcome is not None
         partition, offset, timestamp_ms, error = outcome
         if error is not None:
             raise self._own(error)
-        return RecordMetadata(self._run.topic, partition, offset, timestamp_ms)
+        return RecordMetadata(self._builder.topic, partition, offset, timestamp_ms)
 
     def _own(self, error: BaseException) -> BaseException:
         """Return a copy of the error to raise, and count the failure as looked at."""
         assert isinstance(error, Failure)
-        error.see(self._run, self._number, self._number + 1)
+        error.see(self._builder, self._number, self._number + 1)
         return error.own()
 
     def _see(self) -> None:
         """Count a failure as looked at."""
-        outcome = self._run.outcome(self._number)
+        outcome = self._builder.outcome(self._number)
         if outcome is not None and isinstance(outcome[3], Failure):
-            outcome[3].see(self._run, self._number, self._number + 1)
+            outcome[3].see(self._builder, self._number, self._number + 1)
 
 
 class HomedResponse(ProduceResponse):
@@ -202,8 +202,8 @@ class HomedResponse(ProduceResponse):
 
     __slots__ = ("_home",)
 
-    def __init__(self, run: BatchBuilder, number: int, home: Dispatch) -> None:
-        super().__init__(run, number)
+    def __init__(self, builder: BatchBuilder, number: int, home: Dispatch) -> None:
+        super().__init__(builder, number)
         self._home = home
 
     @property
@@ -216,11 +216,11 @@ MakeResponse = Callable[[BatchBuilder, int], ProduceResponse]
 
 def refused(topic: str, error: KwireError, make: MakeResponse, dispatch: Dispatch) -> ProduceResponse:
     """Return the failed response of a record that was not accepted."""
-    run = BatchBuilder(topic, UNDESIGNATED, 1, None, dispatch)
-    response = make(run, run.append(0, None, None, (), 0))
-    run.close()
-    resolve(run, 0, 1, error=error)
-    run.drop(1)
+    builder = BatchBuilder(topic, UNDESIGNATED, 1, None, dispatch)
+    response = make(builder, builder.append(0, None, None, (), 0))
+    builder.close()
+    resolve(builder, 0, 1, error=error)
+    builder.drop(1)
     return response
 
 
@@ -231,7 +231,7 @@ def check_callback(callback: object) -> None:
 
 
 def resolve(
-    run: BatchBuilder,
+    builder: BatchBuilder,
     start: int,
     end: int,
     base_offset: int = -1,
@@ -239,35 +239,35 @@ def resolve(
     error: KwireError | None = None,
 ) -> None:
     """Resolve the futures of a part of a batch, in the records' order. On the loop thread."""
-    dispatch = run.dispatch
+    dispatch = builder.dispatch
     failure = None
     if error is not None:
         failures = dispatch.failures if isinstance(dispatch, Callbacks) else None
-        failure = Failure(error, run.topic, end - start, failures)
-    reports, late = run.resolve(start, end, base_offset, append_time_ms, failure)
+        failure = Failure(error, builder.topic, end - start, failures)
+    reports, late = builder.resolve(start, end, base_offset, append_time_ms, failure)
     if reports is None and late is None:
         return
     if failure is not None:
-        _see(failure, () if reports is None else (place for _, place, _ in reports.all()))
-        _see(failure, (place for _, place, *_ in late or ()))
+        _see(failure, () if reports is None else (future for _, future, _ in reports.all()))
+        _see(failure, (future for _, future, *_ in late or ()))
     run_callbacks: Dispatch | None = dispatch
     if isinstance(dispatch, Callbacks):
-        run_callbacks = partial(dispatch.run, run.topic, run.buffered_bytes * (end - start) // len(run))
+        run_callbacks = partial(dispatch.run, builder.topic, builder.buffered_bytes * (end - start) // len(builder))
     if late is not None:
-        _tell(reports, late, dispatch, run_callbacks)
+        _run_sorted(reports, late, dispatch, run_callbacks)
     elif reports is not None:
         assert run_callbacks is not None
-        run_callbacks(reports.tell, _log_raised)
+        run_callbacks(reports.run, _log_raised)
 
 
-def _see(failure: Failure, places: Iterable[RecordFuture]) -> None:
+def _see(failure: Failure, futures: Iterable[RecordFuture]) -> None:
     """Count records with a callback or a waiter as looked at."""
-    for place in places:
-        if isinstance(place, ProduceResponse):
-            failure.see(place._run, place._number, place._number + 1)
+    for future in futures:
+        if isinstance(future, ProduceResponse):
+            failure.see(future._builder, future._number, future._number + 1)
 
 
-def _tell(
+def _run_sorted(
     reports: DeliveryCallbacks | None, late: list[Waiter], own: Dispatch | None, run_own: Dispatch | None
 ) -> None:
     """Run callbacks, some of which were added after their records, each on its dispatcher, sorted by record.
@@ -277,37 +277,37 @@ def _tell(
     calls: list[Waiter] = [] if reports is None else [(*report, own) for report in reports.all()]
     calls = sorted(calls + late, key=itemgetter(0))
     by_home: dict[Dispatch, list[tuple[RecordFuture, Callable[..., object]]]] = {}
-    for _, place, call, home in calls:
+    for _, future, call, home in calls:
         if home is None:
             call()
         else:
-            by_home.setdefault(home, []).append((place, call))
+            by_home.setdefault(home, []).append((future, call))
     for home, to_run in by_home.items():
-        run = run_own if home is own and run_own is not None else home
-        run(_run_all, to_run)
+        dispatch = run_own if home is own and run_own is not None else home
+        dispatch(_run_all, to_run)
 
 
 def _run_all(calls: list[tuple[RecordFuture, Callable[..., object]]]) -> None:
-    for place, callback in calls:
-        _run_callback(callback, place)
+    for future, callback in calls:
+        _run_callback(callback, future)
 
 
-def _run_callback(callback: Callable[..., object], place: RecordFuture) -> None:
+def _run_callback(callback: Callable[..., object], future: RecordFuture) -> None:
     """Call user code; log what it raises."""
     try:
-        callback(place)
+        callback(future)
     except Exception as error:
-        _log_raised(error, place)
+        _log_raised(error, future)
 
 
-def _log_raised(error: Exception, place: Any) -> None:
-    outcome = place._run.outcome(place._number)
+def _log_raised(error: Exception, future: Any) -> None:
+    outcome = future._builder.outcome(future._number)
     partition, offset, _, failure = (-1, -1, -1, None) if outcome is None else outcome
     what = "no offset" if offset < 0 else f"offset {offset}"
     if isinstance(failure, Failure):
         what = f"not delivered: {failure.error.message}"
     _log.error(
-        "a callback raised for the record of topic %s, partition %s, %s", place._run.topic, partition, what,
+        "a callback raised for the record of topic %s, partition %s, %s", future._builder.topic, partition, what,
         exc_info=error,
     )  # fmt: skip
 
@@ -367,9 +367,9 @@ class Callbacks:
         job = _Job(topic, size_bytes)
         self._add(job)
         if self._executor is None:
-            self._dispatch(self._run, job, function, *args)
+            self._dispatch(self._run_job, job, function, *args)
         else:
-            self._dispatch(self._hand_on, job, partial(self._run, job, function, *args))
+            self._dispatch(self._hand_on, job, partial(self._run_job, job, function, *args))
 
     @property
     def is_running_here(self) -> bool:
@@ -392,7 +392,7 @@ class Callbacks:
                 for job in reversed(self._jobs):
                     self._settle(job)
 
-    def _run(self, job: _Job, function: Callable[..., object], *args: Any) -> None:
+    def _run_job(self, job: _Job, function: Callable[..., object], *args: Any) -> None:
         self._here.is_running = True
         try:
             function(*args)
@@ -400,17 +400,17 @@ class Callbacks:
             self._here.is_running = False
             self._remove(job)
 
-    def _hand_on(self, job: _Job, run: Callable[[], object]) -> None:
+    def _hand_on(self, job: _Job, call: Callable[[], object]) -> None:
         """Submit callbacks to the caller's executor; run them here if it refuses them."""
         assert self._executor is not None
         try:
             if isinstance(self._executor, Executor):
-                self._executor.submit(run).add_done_callback(partial(self._handed_on, job))
+                self._executor.submit(call).add_done_callback(partial(self._handed_on, job))
             else:
-                self._executor(run)
+                self._executor(call)
         except Exception as error:  # "cannot schedule new futures after shutdown", "Event loop is closed"
             _log.error("callback_executor refused callbacks, which run on the callback thread instead: %s", error)
-            run()
+            call()
 
     def _handed_on(self, job: _Job, future: Future[Any]) -> None:
         if future.cancelled():
@@ -470,10 +470,10 @@ class Failure(Exception):  # noqa: N818  # a holder of an error, not an error
         """Return a copy of the error, which a caller may raise or change."""
         return own_copy(self.error)
 
-    def see(self, run: object, start: int, end: int) -> None:
+    def see(self, builder: object, start: int, end: int) -> None:
         """Mark the records start .. end - 1 of `run` as seen."""
         if self._failures is not None:
-            self._failures.see(self, id(run), start, end)
+            self._failures.see(self, id(builder), start, end)
 
 
 class Failures:

@@ -374,7 +374,7 @@ class ReadyQueue:
 
     def is_due(self, batch: ProducerBatch, now: float) -> bool:
         """Return whether a batch is closed or has lingered."""
-        return batch.run.is_closed or now >= batch.created_at + self._linger or not self.lingers
+        return batch.builder.is_closed or now >= batch.created_at + self._linger or not self.lingers
 
     def park_until_linger(self, queue: PartitionQueue, head: ProducerBatch) -> None:
         """Park a partition until its first batch is closed or has lingered."""
@@ -403,7 +403,9 @@ class ReadyQueue:
         if lingering:
             # The accumulator reports new batches and wakes the loop for full ones, but does not say which are full.
             self._changed.update(
-                dict.fromkeys([queue for queue, head in lingering.items() if not self.lingers or head.run.is_closed])
+                dict.fromkeys(
+                    [queue for queue, head in lingering.items() if not self.lingers or head.builder.is_closed]
+                )
             )
         changed, self._changed = self._changed, {}
         if lingering or self._parked:

@@ -139,7 +139,7 @@ def refusal(batch: ProducerBatch, version: int, settings: ProducerSettings) -> K
         return UnsupportedVersionError(
             "the broker is too old for zstd", remedy="use lz4, snappy or gzip, or brokers from 2.1", **where
         )
-    if version < SEQUENCES_SINCE and batch.run.has_headers:
+    if version < SEQUENCES_SINCE and batch.builder.has_headers:
         return UnsupportedVersionError(
             "the broker is too old for record headers", remedy="send without headers, or use brokers from 0.11", **where
         )
@@ -158,7 +158,7 @@ def build_request(
     by_topic: dict[str, list[ProduceRequest.Topic.Partition]] = {}
     form, codec, level = magic(version), settings.codec, settings.compression_level
     for batch in batches:
-        data = ProduceRequest.Topic.Partition(index=batch.run.partition, records=batch.encode(form, codec, level))
+        data = ProduceRequest.Topic.Partition(index=batch.builder.partition, records=batch.encode(form, codec, level))
         partitions = by_topic.get(batch.topic)
         if partitions is None:
             by_topic[batch.topic] = [data]

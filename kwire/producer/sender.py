@@ -432,16 +432,16 @@ class Sender:
     def _drain_accumulator(self, now: float) -> None:
         """Move the batches that callers began since the last turn into the topics' queues."""
         ready, topics, transaction = self._ready, self._topics, self.transaction
-        for run in self._buffer_pool.accumulator.take():
-            topic = topics.get(run.topic) or self._new_topic(run.topic)
-            was_taken = run.since is not None  # it waited for its topic's metadata
+        for builder in self._buffer_pool.accumulator.take():
+            topic = topics.get(builder.topic) or self._new_topic(builder.topic)
+            was_taken = builder.since is not None  # it waited for its topic's metadata
             if transaction is not None and not transaction.takes_records and not was_taken:
-                self._handler.fail(topic.batch(run, now), transaction.state_error("take a record"))
+                self._handler.fail(topic.batch(builder, now), transaction.state_error("take a record"))
                 continue
             if not topic.is_asked_for:
                 topic.is_asked_for, self._names = True, None
                 self._unsettled[topic] = None
-            queue = topic.add(run, now)
+            queue = topic.add(builder, now)
             if queue is not None:
                 ready.add(queue)
             else:

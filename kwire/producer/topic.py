@@ -153,23 +153,23 @@ class TopicQueue:
             self.partitions[index] = queue
         return queue
 
-    def add(self, run: BatchBuilder, now: float) -> PartitionQueue | None:
+    def add(self, builder: BatchBuilder, now: float) -> PartitionQueue | None:
         """Add a batch; return its partition's queue if it has a partition."""
         self.used_at = now
-        batch = self.batch(run, now)
-        if run.partition >= 0:
-            queue = self.partition(run.partition)
+        batch = self.batch(builder, now)
+        if builder.partition >= 0:
+            queue = self.partition(builder.partition)
             queue.add(batch)
             return queue
-        (self.awaiting_metadata if run.partition == UNROUTED else self.undesignated).append(batch)
+        (self.awaiting_metadata if builder.partition == UNROUTED else self.undesignated).append(batch)
         self.overdue_at = min(self.overdue_at, batch.deadline)
         return None
 
-    def batch(self, run: BatchBuilder, now: float) -> ProducerBatch:
-        since = now if run.since is None else run.since
-        terms: DeliveryOptions | None = run.terms
+    def batch(self, builder: BatchBuilder, now: float) -> ProducerBatch:
+        since = now if builder.since is None else builder.since
+        terms: DeliveryOptions | None = builder.terms
         is_limited = terms is not None and terms.timeout is not None
-        return ProducerBatch(run, since, terms.deadline if terms and is_limited else since + self._delivery_timeout)
+        return ProducerBatch(builder, since, terms.deadline if terms and is_limited else since + self._delivery_timeout)
 
     def route(self, accumulator: RecordAccumulator, partitions: Sequence[Partition], *, apart: bool) -> None:
         """Give the accumulator the partitions; it puts the waiting records into new batches.
@@ -180,10 +180,10 @@ class TopicQueue:
         if not partitions:
             waiting, self.awaiting_metadata = self.awaiting_metadata, waiting
         for batch in waiting:
-            batch.run.since = batch.created_at
+            batch.builder.since = batch.created_at
         led = tuple(place for place, partition in enumerate(partitions) if partition.leader != NO_NODE)
         accumulator.route(
-            self.name, len(partitions), led or range(len(partitions)), [batch.run for batch in waiting], apart
+            self.name, len(partitions), led or range(len(partitions)), [batch.builder for batch in waiting], apart
         )
 
     def take_expired(self, now: float) -> list[ProducerBatch]:
@@ -220,7 +220,7 @@ class TopicQueue:
             places.may_try = slow_start.is_sure or slow_start.may_try(now)
             if not places.may_try and slow_start.awaits(now):
                 break
-            chosen = self._spread.choose(self.name, partitions, places, batch.run.size_bytes, now)
+            chosen = self._spread.choose(self.name, partitions, places, batch.builder.size_bytes, now)
             if chosen is None:
                 if places.is_busy():
                     self._busy = known, list(places.brokers)
@@ -228,7 +228,7 @@ class TopicQueue:
             self.undesignated.popleft()
             batch.close()
             batch.assigned_at_drain = True
-            batch.run.partition = chosen.index
+            batch.builder.partition = chosen.index
             queue = self.partitions.get(chosen.index) or self.partition(chosen.index)
             queue.add(batch)
             batch.number = slow_start.given = slow_start.given + 1
@@ -247,7 +247,7 @@ class TopicQueue:
     def unassign(self, batch: ProducerBatch) -> None:
         """Take back the batch that was assigned last and is in no log, so that another partition gets it."""
         batch.assigned_at_drain = False
-        batch.run.partition = UNDESIGNATED
+        batch.builder.partition = UNDESIGNATED
         self.undesignated.appendleft(batch)
         self.overdue_at = min(self.overdue_at, batch.deadline)
 

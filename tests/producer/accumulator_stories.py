@@ -27,16 +27,16 @@ class Side:
         self.made = made
         self.wakes = 0
         self.log: list[Any] = []
-        self.runs: list[Any] = []
-        self.places: dict[int, Any] = {}  # futures that the test keeps, by their order
+        self.builders: list[Any] = []
+        self.futures: dict[int, Any] = {}  # futures that the test keeps, by their order
         self.accumulator = made.RecordAccumulator(
-            place=made.RecordFuture,
+            future_class=made.RecordFuture,
             dispatch=None,
             record_bytes_max=_RECORD_MAX,
             may_share=lambda one, other: one == other,
             time_ms=lambda: NOW,
             wakeup=self._wake,
-            refer=self._refer,
+            slow_path=self._slow_path,
             by_system=False,
             sums=True,
             **options,
@@ -47,16 +47,16 @@ class Side:
     def _wake(self) -> None:
         self.wakes += 1
 
-    def _first(self, place: Any) -> None:
-        self.log.append(("first", place._run.outcome(place._number), place.exception()))
+    def _first(self, future: Any) -> None:
+        self.log.append(("first", future._builder.outcome(future._number), future.exception()))
 
-    def _second(self, place: Any) -> None:
-        self.log.append(("second", place.done(), place))  # it keeps the future
+    def _second(self, future: Any) -> None:
+        self.log.append(("second", future.done(), future))  # it keeps the future
 
-    def _fail(self, place: Any) -> None:
+    def _fail(self, future: Any) -> None:
         raise ArithmeticError
 
-    def _refer(self, topic: str, value: Any = None, key: Any = None, headers: Any = None, partition: Any = None,
+    def _slow_path(self, topic: str, value: Any = None, key: Any = None, headers: Any = None, partition: Any = None,
                timestamp_ms: Any = None, on_delivery: Any = None) -> Any:  # fmt: skip
         """Handle the slow path as a producer does."""
         row = to_bytes(key, "key"), to_bytes(value, "value"), to_headers(headers)
@@ -70,31 +70,38 @@ class Side:
         )
         if placed is None:
             return "full"
-        place = self.made.RecordFuture(*placed)
-        if on_delivery is not None and not placed[0].report(placed[1], place, on_delivery):
-            placed[0].add_waiter(placed[1], place, on_delivery, None)
-        return place
+        future = self.made.RecordFuture(*placed)
+        if on_delivery is not None and not placed[0].report(placed[1], future, on_delivery):
+            placed[0].add_waiter(placed[1], future, on_delivery, None)
+        return future
 
-    def resolve(self, run: Any, start: int, end: int, offset: int, append_time: int, error: Any) -> Any:
+    def resolve(self, builder: Any, start: int, end: int, offset: int, append_time: int, error: Any) -> Any:
         """Resolve records as the producer does."""
-        reports, late = run.resolve(start, end, offset, append_time, error)
+        reports, late = builder.resolve(start, end, offset, append_time, error)
         if late is None:
             if reports is not None:
-                reports.tell(lambda error, _: self.log.append(type(error)))
+                reports.run(lambda error, _: self.log.append(type(error)))
             return None
         calls = [*([] if reports is None else reports.all()), *(one[:3] for one in late)]
-        for _, place, call in sorted(calls, key=lambda call: call[0]):
+        for _, future, call in sorted(calls, key=lambda call: call[0]):
             try:
-                call(place)
+                call(future)
             except ArithmeticError as raised:
                 self.log.append(type(raised))
         return None
 
     def seen(self) -> Any:
         """Return the state to compare, without object identities."""
-        log = [one if isinstance(one, type) else (*one[:-1], _told(one[-1])) for one in self.log]
-        places = {number: _told(place) for number, place in self.places.items()}
-        return log, places, self.wakes, self._memory(), self.accumulator.untaken(), [_run(run) for run in self.runs]
+        log = [one if isinstance(one, type) else (*one[:-1], _outcome(one[-1])) for one in self.log]
+        futures = {number: _outcome(future) for number, future in self.futures.items()}
+        return (
+            log,
+            futures,
+            self.wakes,
+            self._memory(),
+            self.accumulator.untaken(),
+            [_state(builder) for builder in self.builders],
+        )
 
     def _memory(self) -> Any:
         return (
@@ -104,15 +111,26 @@ class Side:
         )
 
 
-def _told(place: Any) -> Any:
-    if place is None or isinstance(place, (str, BaseException)):
-        return place
-    return place.done(), place._run.outcome(place._number)
+def _outcome(future: Any) -> Any:
+    if future is None or isinstance(future, (str, BaseException)):
+        return future
+    return future.done(), future._builder.outcome(future._number)
 
 
-def _run(run: Any) -> Any:
-    return (run.topic, run.partition, len(run), run.terms, run.since, run.is_closed, run.has_headers, run.size_bytes,
-            run.buffered_bytes, run.base_timestamp, run.max_timestamp)  # fmt: skip
+def _state(builder: Any) -> Any:
+    return (
+        builder.topic,
+        builder.partition,
+        len(builder),
+        builder.terms,
+        builder.since,
+        builder.is_closed,
+        builder.has_headers,
+        builder.size_bytes,
+        builder.buffered_bytes,
+        builder.base_timestamp,
+        builder.max_timestamp,
+    )
 
 
 class Story:
@@ -173,12 +191,12 @@ class Story:
         def act(side: Side) -> Any:
             callback = side.callbacks[which]
             if callback is None:
-                place = side.accumulator.send(*given)
+                future = side.accumulator.send(*given)
             else:
-                place = side.accumulator.send(*given, on_delivery=callback)
-            if is_kept and not isinstance(place, str):
-                side.places[number] = place
-            return place if isinstance(place, str) else None
+                future = side.accumulator.send(*given, on_delivery=callback)
+            if is_kept and not isinstance(future, str):
+                side.futures[number] = future
+            return future if isinstance(future, str) else None
 
         return (act,)
 
@@ -212,18 +230,18 @@ class Story:
 
     def _take(self) -> Any:
         gathers = self._chance.random() < 0.3
-        first = len(self.sides[0].runs)
+        first = len(self.sides[0].builders)
 
         def act(side: Side) -> Any:
-            side.runs += side.accumulator.take()
+            side.builders += side.accumulator.take()
             if gathers:
                 side.accumulator.gather()
-            for number in range(first, len(side.runs)):
-                if side.runs[number].partition == -2:
-                    side.runs[number].since = float(number)
+            for number in range(first, len(side.builders)):
+                if side.builders[number].partition == -2:
+                    side.builders[number].since = float(number)
                     if side is self.sides[0]:
                         self._waiting.append(number)
-            return [_run(run) for run in side.runs[first:]]
+            return [_state(builder) for builder in side.builders[first:]]
 
         return (act,)
 
@@ -232,36 +250,36 @@ class Story:
         topic, count = chance.choice(TOPICS[:2]), chance.choice([0, 1, 2, 4, 9])
         ring = sorted(chance.sample(range(count), chance.randint(1, count))) if count else []
         apart, limit = chance.random() < 0.3, chance.choice([1, 300, 1_000])
-        waiting = [number for number in self._waiting if self.sides[0].runs[number].topic == topic] if count else []
+        waiting = [number for number in self._waiting if self.sides[0].builders[number].topic == topic] if count else []
         self._waiting = [number for number in self._waiting if number not in waiting]
         self._resolved |= dict.fromkeys(waiting, 1 << 30)
 
         def act(side: Side) -> None:
-            side.accumulator.route(topic, count, ring, [side.runs[number] for number in waiting], apart)
+            side.accumulator.route(topic, count, ring, [side.builders[number] for number in waiting], apart)
             side.accumulator.limit(topic, limit)
 
         return (act,)
 
     def _resolve(self) -> Any:
-        chance, runs = self._chance, self.sides[0].runs
-        ready = [number for number, run in enumerate(runs)
-                 if number not in self._waiting and self._resolved.get(number, 0) < len(run)]  # fmt: skip
+        chance, builders = self._chance, self.sides[0].builders
+        ready = [number for number, builder in enumerate(builders)
+                 if number not in self._waiting and self._resolved.get(number, 0) < len(builder)]  # fmt: skip
         if not ready:
             return (lambda side: None,)
         number, whole = chance.choice(ready), chance.random() < 0.6
-        start, size = self._resolved.get(number, 0), len(runs[number])
+        start, size = self._resolved.get(number, 0), len(builders[number])
         end = size if whole else chance.randint(start + 1, size)
         self._resolved[number] = end
         outcome = chance.choice([-1, 5]), chance.choice([-1, 99]), chance.choice(_ERRORS)
 
         def act(side: Side) -> Any:
-            run = side.runs[number]
-            run.close()
-            seen = [bytes(run.body()), bytes(run.batch(0, 5, 1, 2)), run.rows(start, end), len(run)]
-            side.resolve(run, start, end, *outcome)
-            run.drop(end - start)
+            builder = side.builders[number]
+            builder.close()
+            seen = [bytes(builder.body()), bytes(builder.batch(0, 5, 1, 2)), builder.rows(start, end), len(builder)]
+            side.resolve(builder, start, end, *outcome)
+            builder.drop(end - start)
             if end == size:
-                side.accumulator.release(run.topic, run.buffered_bytes)
+                side.accumulator.release(builder.topic, builder.buffered_bytes)
             return seen
 
         if size != end or start:
@@ -269,20 +287,20 @@ class Story:
         return (act,)
 
     def _rest(self, side: Side, number: int, start: int, end: int, outcome: Any) -> Any:
-        run = side.runs[number]
-        side.resolve(run, start, end, *outcome)
-        run.drop(end - start)
-        if end == len(run):
-            side.accumulator.release(run.topic, run.buffered_bytes)
-        return run.outcomes(0, end)
+        builder = side.builders[number]
+        side.resolve(builder, start, end, *outcome)
+        builder.drop(end - start)
+        if end == len(builder):
+            side.accumulator.release(builder.topic, builder.buffered_bytes)
+        return builder.outcomes(0, end)
 
     def _let_go(self) -> Any:
-        kept = sorted(self.sides[0].places)
+        kept = sorted(self.sides[0].futures)
         gone = [number for number in kept if self._chance.random() < 0.5]
 
         def act(side: Side) -> None:
             for number in gone:
-                del side.places[number]
+                del side.futures[number]
             side.log = [one for one in side.log if isinstance(one, type) or one[0] != "second"]
 
         return (act,)
@@ -291,14 +309,14 @@ class Story:
         return (lambda side: side.seen(),)
 
     def _late(self) -> Any:
-        kept = sorted(self.sides[0].places)
+        kept = sorted(self.sides[0].futures)
         if not kept:
             return (lambda side: None,)
         number, which = self._chance.choice(kept), self._chance.randint(1, 3)
 
         def act(side: Side) -> Any:
-            place = side.places[number]
-            return place._run.add_waiter(place._number, place, side.callbacks[which], None)
+            future = side.futures[number]
+            return future._builder.add_waiter(future._number, future, side.callbacks[which], None)
 
         return (act,)
 

@@ -37,9 +37,10 @@ class Accumulators:
         self.wakes = 0
         self.referred: list[tuple[Any, ...]] = []
         given: dict[str, Any] = {
-            "place": made.RecordFuture, "dispatch": None, "batch_bytes": 1_000, "bytes_max": 1 << 20,
+            "future_class": made.RecordFuture, "dispatch": None, "batch_bytes": 1_000, "bytes_max": 1 << 20,
             "record_bytes_max": 10_000, "key_hash": "murmur2", "may_share": lambda one, other: one == other,
-            "time_ms": lambda: NOW, "wakeup": self._wake, "refer": self._refer, "by_system": False, "sums": True,
+            "time_ms": lambda: NOW, "wakeup": self._wake, "slow_path": self._slow_path, "by_system": False,
+            "sums": True,
         }  # fmt: skip
         self.accumulator = made.RecordAccumulator(**(given | options))
         self.accumulator.is_open = True
@@ -47,7 +48,7 @@ class Accumulators:
     def _wake(self) -> None:
         self.wakes += 1
 
-    def _refer(self, *args: Any, **kwargs: Any) -> str:
+    def _slow_path(self, *args: Any, **kwargs: Any) -> str:
         self.referred.append((args, kwargs))
         return "referred"
 
@@ -55,9 +56,9 @@ class Accumulators:
         self.accumulator.route(topic, count, ring or range(count), waiting, False)
 
 
-def values(run: Any) -> list[bytes | None]:
-    run.close()
-    return [row[2] for row in run.rows()]
+def values(builder: Any) -> list[bytes | None]:
+    builder.close()
+    return [row[2] for row in builder.rows()]
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 1_000])
@@ -66,15 +67,15 @@ def values(run: Any) -> list[bytes | None]:
 def test_slots_of_records(made: Any, count: int, key: bytes | str | None, key_hash: str) -> None:
     accumulators = Accumulators(made, key_hash=key_hash)
     accumulators.know(count=count)
-    place = accumulators.accumulator.send("t", b"v", key)
-    (run,) = accumulators.accumulator.take()
+    future = accumulators.accumulator.send("t", b"v", key)
+    (builder,) = accumulators.accumulator.take()
     raw = key.encode() if isinstance(key, str) else key
     choose = murmur2_partition if key_hash == "murmur2" else crc32_partition
     slot = UNDESIGNATED if raw is None else choose(raw, count or 1)
     expected = UNROUTED if not count else 0 if count == 1 else slot
-    assert (run.topic, run.partition, len(run), place.done()) == ("t", expected, 1, False)
-    run.close()
-    assert run.rows() == [(NOW, raw, b"v", ())]
+    assert (builder.topic, builder.partition, len(builder), future.done()) == ("t", expected, 1, False)
+    builder.close()
+    assert builder.rows() == [(NOW, raw, b"v", ())]
 
 
 def test_turns(made: Any) -> None:
@@ -82,7 +83,7 @@ def test_turns(made: Any) -> None:
     accumulators.know(count=4, ring=(0, 2, 3))
     for number in range(5):
         accumulators.accumulator.send("t", b"%d" % number, b"key")
-    assert {run.partition: values(run) for run in accumulators.accumulator.take()} == {
+    assert {builder.partition: values(builder) for builder in accumulators.accumulator.take()} == {
         0: [b"0", b"3"],
         2: [b"1", b"4"],
         3: [b"2"],
@@ -96,9 +97,9 @@ def test_a_record_has_the_time_of_its_call(made: Any) -> None:
     accumulators.accumulator.send("t", b"a", partition=0)
     accumulators.accumulator.send("t", b"b", partition=0, timestamp_ms=3)
     accumulators.accumulator.send("t", b"c", partition=0)
-    (run,) = accumulators.accumulator.take()
-    run.close()
-    assert [row[0] for row in run.rows()] == [5, 3, 6]
+    (builder,) = accumulators.accumulator.take()
+    builder.close()
+    assert [row[0] for row in builder.rows()] == [5, 3, 6]
 
 
 @needs_c
@@ -107,9 +108,9 @@ def test_c_reads_the_system_clock() -> None:
     accumulators = Accumulators(speedups(), by_system=True, time_ms=lambda: 5)
     accumulators.know()
     accumulators.accumulator.send("t", b"v", partition=0)
-    (run,) = accumulators.accumulator.take()
-    run.close()
-    assert [row[0] for row in run.rows()] != [5]
+    (builder,) = accumulators.accumulator.take()
+    builder.close()
+    assert [row[0] for row in builder.rows()] != [5]
 
 
 OUT_OF_ORDER: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
@@ -175,20 +176,20 @@ def test_headers_and_buffers_make_the_same_record_on_both_paths(made: Any, numbe
     for each in (accumulators, others):
         each.know(count=1)
     others.accumulator.append("t", None, NOW, row[1], row[0], row[2], size, None)
-    place = accumulators.accumulator.send("t", value, key, headers)
-    if made is python and place == "referred":
+    future = accumulators.accumulator.send("t", value, key, headers)
+    if made is python and future == "referred":
         return
     for buffer in (value, key):
         if isinstance(buffer, bytearray):
             buffer += b"nobody holds it any more"
             del buffer[-24:]
-    (run,), (other,) = accumulators.accumulator.take(), others.accumulator.take()
-    for each in (run, other):
+    (builder,), (other,) = accumulators.accumulator.take(), others.accumulator.take()
+    for each in (builder, other):
         each.close()
-    assert run.rows() == other.rows() == [(NOW, row[1], row[0], row[2])]
-    seen = [(one.has_headers, one.size_bytes, one.buffered_bytes) for one in (run, other)]
+    assert builder.rows() == other.rows() == [(NOW, row[1], row[0], row[2])]
+    seen = [(one.has_headers, one.size_bytes, one.buffered_bytes) for one in (builder, other)]
     assert seen[0] == seen[1]
-    assert (bytes(run.body()), accumulators.accumulator.used_bytes) == (
+    assert (bytes(builder.body()), accumulators.accumulator.used_bytes) == (
         bytes(other.body()),
         others.accumulator.used_bytes,
     )
@@ -213,12 +214,12 @@ def test_builders_are_full_by_size_and_stay_open_until_closed(made: Any) -> None
     for number in range(7):
         accumulators.accumulator.send("t", b"%010d" % number, partition=2)
     first, second, third = accumulators.accumulator.take()
-    assert [run.is_closed for run in (first, second, third)] == [True, True, False]
+    assert [builder.is_closed for builder in (first, second, third)] == [True, True, False]
     accumulators.accumulator.send("t", b"joins", partition=2)
     assert (len(third), accumulators.accumulator.take()) == (2, [])
     third.close()
     accumulators.accumulator.send("t", b"begins another", partition=2)
-    assert [values(run) for run in accumulators.accumulator.take()] == [[b"begins another"]]
+    assert [values(builder) for builder in accumulators.accumulator.take()] == [[b"begins another"]]
     assert accumulators.wakes == 2, "one for the first, and one for the last: it was looked twice"
 
 
@@ -243,8 +244,8 @@ def test_an_interrupt_before_the_wakeup_does_not_leave_the_loop_asleep(made: Any
     with pytest.raises(KeyboardInterrupt):
         getattr(accumulators.accumulator, way)(*given)
     assert rings == ["ring", "ring"]
-    (run,) = accumulators.accumulator.take()
-    assert values(run) == [b"v"]
+    (builder,) = accumulators.accumulator.take()
+    assert values(builder) == [b"v"]
 
 
 @needs_c
@@ -276,7 +277,7 @@ def test_records_without_a_key_follow_the_current_slot(made: Any) -> None:
         accumulators.know(count=count)
         accumulators.accumulator.send("t", b"%d" % number)
         accumulators.accumulator.send("t", b"%d" % number, partition=0)
-    assert [(run.partition, run.terms, values(run)) for run in accumulators.accumulator.take()] == [
+    assert [(builder.partition, builder.terms, values(builder)) for builder in accumulators.accumulator.take()] == [
         (UNDESIGNATED, "terms", [b"of a request"]), (UNDESIGNATED, None, [b"0", b"3"]),
         (0, None, [b"1", b"1", b"2", b"2", b"3", b"4", b"4"]),
     ]  # fmt: skip
@@ -287,7 +288,7 @@ def test_terms_keep_records_apart(made: Any) -> None:
     accumulators.know()
     for terms in (None, None, "a", "a", "b", None):
         accumulators.accumulator.append("t", 0, NOW, None, repr(terms).encode(), (), 50, terms)
-    assert [(run.terms, len(run)) for run in accumulators.accumulator.take()] == [
+    assert [(builder.terms, len(builder)) for builder in accumulators.accumulator.take()] == [
         (None, 2),
         ("a", 2),
         ("b", 1),
@@ -301,32 +302,36 @@ def test_route_moves_records_in_order_with_their_callbacks_and_waiters(made: Any
     accumulators.accumulator.append("t", None, NOW, b"k", b"0", (("h", b"x"),), 70, None)
     (taken,) = accumulators.accumulator.take()
     taken.since = 5.0
-    places = [accumulators.accumulator.send("t", b"%d" % number, b"k", timestamp_ms=number, on_delivery=called.append)
+    futures = [accumulators.accumulator.send("t", b"%d" % number, b"k", timestamp_ms=number, on_delivery=called.append)
               for number in range(1, 4)]  # fmt: skip
-    assert taken.add_waiter(1, places[0], called.append, None)
+    assert taken.add_waiter(1, futures[0], called.append, None)
     assert len(taken) == 4
     accumulators.know(waiting=[taken])
-    places.append(accumulators.accumulator.send("t", b"4", b"k"))
-    (run,) = accumulators.accumulator.take()
-    run.close()
-    assert (run.partition, run.since, run.has_headers) == (murmur2_partition(b"k", 4), 5.0, True)
-    assert [row[2] for row in run.rows()] == [b"0", b"1", b"2", b"3", b"4"]
-    assert run.rows()[0] == (NOW, b"k", b"0", (("h", b"x"),))
-    assert run.buffered_bytes == accumulators.accumulator.used_bytes
-    reports, late = run.resolve(0, 5, 100, -1, None)
-    assert [(number, place) for number, place, _ in reports.all()] == [(1, places[0]), (2, places[1]), (3, places[2])]
+    futures.append(accumulators.accumulator.send("t", b"4", b"k"))
+    (builder,) = accumulators.accumulator.take()
+    builder.close()
+    assert (builder.partition, builder.since, builder.has_headers) == (murmur2_partition(b"k", 4), 5.0, True)
+    assert [row[2] for row in builder.rows()] == [b"0", b"1", b"2", b"3", b"4"]
+    assert builder.rows()[0] == (NOW, b"k", b"0", (("h", b"x"),))
+    assert builder.buffered_bytes == accumulators.accumulator.used_bytes
+    reports, late = builder.resolve(0, 5, 100, -1, None)
+    assert [(number, future) for number, future, _ in reports.all()] == [
+        (1, futures[0]),
+        (2, futures[1]),
+        (3, futures[2]),
+    ]
     assert [one[0] for one in late] == [1]
-    assert [place.done() for place in places] == [True] * 4
-    assert taken.outcome(2) == (run.partition, 102, 2, None)
-    assert not taken.add_waiter(0, places[0], called.append, None)
+    assert [future.done() for future in futures] == [True] * 4
+    assert taken.outcome(2) == (builder.partition, 102, 2, None)
+    assert not taken.add_waiter(0, futures[0], called.append, None)
 
 
 def test_a_forgotten_topic_starts_again_after_its_records_are_taken(made: Any) -> None:
     accumulators = Accumulators(made)
     accumulators.know(count=4)
     accumulators.accumulator.append("t", 3, NOW, None, b"a", (), 10, None)
-    (run,) = accumulators.accumulator.take()
-    assert run.partition == 3
+    (builder,) = accumulators.accumulator.take()
+    assert builder.partition == 3
     assert not accumulators.accumulator.forget("t"), "its record is not resolved yet"
     accumulators.accumulator.release("t", 10)
     accumulators.accumulator.set_awaited("t", True)
@@ -335,8 +340,8 @@ def test_a_forgotten_topic_starts_again_after_its_records_are_taken(made: Any) -
     assert accumulators.accumulator.forget("t")
     assert accumulators.accumulator.forget("never seen")
     accumulators.accumulator.append("t", None, NOW, b"key", b"b", (), 10, None)
-    (run,) = accumulators.accumulator.take()
-    assert run.partition == UNROUTED
+    (builder,) = accumulators.accumulator.take()
+    assert builder.partition == UNROUTED
 
 
 def test_a_topic_is_not_forgotten_while_a_record_is_appended(made: Any) -> None:
@@ -350,58 +355,62 @@ def test_a_topic_is_not_forgotten_while_a_record_is_appended(made: Any) -> None:
     accumulators.know(count=1)
     accumulators.accumulator.append("t", 0, NOW, None, b"a", (), 10, "terms")
     accumulators.accumulator.take()
-    run, number = accumulators.accumulator.append("t", 0, NOW, None, b"b", (), 10, "others")
+    builder, number = accumulators.accumulator.append("t", 0, NOW, None, b"b", (), 10, "others")
     assert forgotten
-    assert [run for run in accumulators.accumulator.take() if run.partition == 0] == [run]
-    assert (number, len(run)) == (0, 1)
+    assert [builder for builder in accumulators.accumulator.take() if builder.partition == 0] == [builder]
+    assert (number, len(builder)) == (0, 1)
 
 
 def test_a_callback_added_right_after_its_record_is_a_delivery_callback(made: Any) -> None:
     accumulators = Accumulators(made)
     accumulators.know()
     first, second, third = [accumulators.accumulator.send("t", b"v") for _ in range(3)]
-    (run,) = accumulators.accumulator.take()
-    assert [run.report(1, second, len), run.report(2, third, len), run.report(0, first, len)] == [True, True, False]
-    run.close()
-    reports, _ = run.resolve(0, 3, 0, -1, None)
+    (builder,) = accumulators.accumulator.take()
+    assert [builder.report(1, second, len), builder.report(2, third, len), builder.report(0, first, len)] == [
+        True,
+        True,
+        False,
+    ]
+    builder.close()
+    reports, _ = builder.resolve(0, 3, 0, -1, None)
     assert [one[:2] for one in reports.all()] == [(1, second), (2, third)]
-    assert not run.report(0, first, len)
+    assert not builder.report(0, first, len)
 
 
 def test_a_callback_is_too_late_once_some_callbacks_were_called(made: Any) -> None:
     accumulators = Accumulators(made)
     accumulators.know()
-    places = [accumulators.accumulator.send("t", b"v") for _ in range(4)]
-    (run,) = accumulators.accumulator.take()
-    run.close()
-    assert run.report(2, places[2], len)
-    reports, _ = run.resolve(2, 3, 0, -1, None)
+    futures = [accumulators.accumulator.send("t", b"v") for _ in range(4)]
+    (builder,) = accumulators.accumulator.take()
+    builder.close()
+    assert builder.report(2, futures[2], len)
+    reports, _ = builder.resolve(2, 3, 0, -1, None)
     assert [one[0] for one in reports.all()] == [2]
-    assert [run.report(number, places[number], len) for number in (0, 1, 2, 3)] == [False, False, False, True]
-    assert [one[0] for one in run.resolve(0, 2, 0, -1, None)[0] or ()] == []
-    reports, _ = run.resolve(3, 4, 0, -1, None)
+    assert [builder.report(number, futures[number], len) for number in (0, 1, 2, 3)] == [False, False, False, True]
+    assert [one[0] for one in builder.resolve(0, 2, 0, -1, None)[0] or ()] == []
+    reports, _ = builder.resolve(3, 4, 0, -1, None)
     assert [one[0] for one in reports.all()] == [3]
 
 
 def test_parts_resolve_one_by_one_and_once(made: Any) -> None:
     accumulators, error = Accumulators(made), ValueError("no")
     accumulators.know()
-    places = [
+    futures = [
         accumulators.accumulator.send("t", b"v", partition=1, timestamp_ms=number // 2, on_delivery=len)
         for number in range(6)
     ]
-    (run,) = accumulators.accumulator.take()
+    (builder,) = accumulators.accumulator.take()
     with pytest.raises(AssertionError):
-        run.resolve(0, 6, 0, -1, None)
-    run.close()
-    reports, late = run.resolve(2, 4, -1, 99, None)
+        builder.resolve(0, 6, 0, -1, None)
+    builder.close()
+    reports, late = builder.resolve(2, 4, -1, 99, None)
     assert ([one[0] for one in reports.all()], late) == ([2, 3], None)
     with pytest.raises(AssertionError):
-        run.resolve(3, 5, 0, -1, None)
-    assert [place.done() for place in places] == [False, False, True, True, False, False]
-    run.resolve(4, 6, -1, -1, error)
-    run.resolve(0, 2, 7, -1, None)
-    assert [run.outcome(number) for number in range(6)] == [
+        builder.resolve(3, 5, 0, -1, None)
+    assert [future.done() for future in futures] == [False, False, True, True, False, False]
+    builder.resolve(4, 6, -1, -1, error)
+    builder.resolve(0, 2, 7, -1, None)
+    assert [builder.outcome(number) for number in range(6)] == [
         (1, 7, 0, None), (1, 8, 0, None), (1, -1, 99, None), (1, -1, 99, None), (1, -1, 2, error), (1, -1, 2, error),
     ]  # fmt: skip
 
@@ -419,21 +428,21 @@ def test_a_future_returns_its_error(made: Any) -> None:
             waits.append(timeout)
             if timeout == 0:
                 raise TimeoutError
-            self._run.resolve(0, 2, 7, -1, error)
+            self._builder.resolve(0, 2, 7, -1, error)
 
     accumulators.know(count=0)
     _, routed = accumulators.accumulator.send("t", b"v", b"other key"), accumulators.accumulator.send("t", b"v", b"key")
     accumulators.know(count=4)
-    other, run = accumulators.accumulator.take()
+    other, builder = accumulators.accumulator.take()
     other.close()
-    run.close()
-    run.resolve(0, 1, 7, -1, error)
+    builder.close()
+    builder.resolve(0, 1, 7, -1, error)
     assert (routed.exception(), routed.exception(5), routed.exception(timeout=5)) == (error, error, error)
-    run = made.BatchBuilder("t", 0, 1_000)
+    builder = made.BatchBuilder("t", 0, 1_000)
     for _ in range(2):
-        run.append(NOW, None, b"v", (), 40)
-    run.close()
-    first, second = Waits(run, 0), Waits(run, 1)
+        builder.append(NOW, None, b"v", (), 40)
+    builder.close()
+    first, second = Waits(builder, 0), Waits(builder, 1)
     with pytest.raises(TimeoutError):
         first.exception(timeout=0)
     with pytest.raises(TypeError):
@@ -441,11 +450,11 @@ def test_a_future_returns_its_error(made: Any) -> None:
     assert second.exception(2.5) is error
     assert first.exception() is error
     assert waits == [0, 2.5]
-    run = made.BatchBuilder("t", 0, 1_000)
-    run.append(NOW, None, b"v", (), 40)
-    run.close()
-    run.resolve(0, 1, 7, -1, None)
-    assert made.RecordFuture(run, 0).exception() is None
+    builder = made.BatchBuilder("t", 0, 1_000)
+    builder.append(NOW, None, b"v", (), 40)
+    builder.close()
+    builder.resolve(0, 1, 7, -1, None)
+    assert made.RecordFuture(builder, 0).exception() is None
 
 
 @needs_c
@@ -453,11 +462,11 @@ def test_the_garbage_collector_does_not_track_pending_records() -> None:
     """Repeated collections would visit all of them, which costs more than the rest of a record."""
     made = speedups().future_class("tests.Made")
     assert (made.__module__, made.__name__, made.__mro__[1]) == ("tests", "Made", speedups().RecordFuture)
-    accumulators = Accumulators(speedups(), place=made)
+    accumulators = Accumulators(speedups(), future_class=made)
     accumulators.know()
-    place = accumulators.accumulator.send("t", b"v")
-    assert type(place) is made
-    assert not gc.is_tracked(place)
+    future = accumulators.accumulator.send("t", b"v")
+    assert type(future) is made
+    assert not gc.is_tracked(future)
 
 
 def test_callbacks_are_called_once_and_an_error_affects_no_other(made: Any) -> None:
@@ -465,19 +474,19 @@ def test_callbacks_are_called_once_and_an_error_affects_no_other(made: Any) -> N
     called: list[object] = []
     errors: list[object] = []
 
-    def fail(place: Any) -> None:
+    def fail(future: Any) -> None:
         raise ValueError("mine")
 
     accumulators.know()
-    places = [
+    futures = [
         accumulators.accumulator.send("t", b"v", on_delivery=call) for call in (called.append, fail, called.append)
     ]
-    (run,) = accumulators.accumulator.take()
-    run.close()
-    reports, _ = run.resolve(0, 3, 0, -1, None)
-    reports.tell(lambda error, place: errors.append((str(error), place)))
-    assert called == [places[0], places[2]]
-    assert errors == [("mine", places[1])]
+    (builder,) = accumulators.accumulator.take()
+    builder.close()
+    reports, _ = builder.resolve(0, 3, 0, -1, None)
+    reports.run(lambda error, future: errors.append((str(error), future)))
+    assert called == [futures[0], futures[2]]
+    assert errors == [("mine", futures[1])]
 
 
 @pytest.mark.parametrize("largest", [0, 100_000])  # the CRC of a large one is computed without the GIL
@@ -491,17 +500,17 @@ def test_bodies_and_batches_are_the_same(largest: int) -> None:
             headers = (("name", b"x" * number), ("none", None)) if number % 5 == 0 else ()
             value = None if number % 7 == 0 else bytes(number + largest * (number == 1))
             assert accumulators.accumulator.append("t", 0, NOW + number * 37 % 100, key, value, headers, 50, None)
-        (run,) = accumulators.accumulator.take()
-        run.close()
-        body, rows = bytes(run.body()), run.rows()
-        whole = run.batch(0x10, 1 << 62, 1 << 14, 1 << 30)
+        (builder,) = accumulators.accumulator.take()
+        builder.close()
+        body, rows = bytes(builder.body()), builder.rows()
+        whole = builder.batch(0x10, 1 << 62, 1 << 14, 1 << 30)
         sent = bytes(whole)
-        again = bytes(run.batch(0, 7, 8, 9))
+        again = bytes(builder.batch(0, 7, 8, 9))
         assert bytes(whole) == sent, "what somebody sends stays as it is"
-        run.drop(300)
+        builder.drop(300)
         assert bytes(whole) == sent, "and lives as long"
         assert sent[BATCH_OVERHEAD_BYTES:] == again[BATCH_OVERHEAD_BYTES:] == body
-        seen.append((rows, sent, again, run.base_timestamp, run.max_timestamp))
+        seen.append((rows, sent, again, builder.base_timestamp, builder.max_timestamp))
         for encoded, fields in ((sent, (1 << 62, 1 << 14, 1 << 30, True)), (again, (7, 8, 9, False))):
             (batch,) = decode_batches(encoded)
             assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.is_transactional) == fields
@@ -517,8 +526,8 @@ def test_eight_threads_at_once(made: Any) -> None:
     called: list[list[tuple[int, object]]] = [[] for _ in range(8)]
 
     def send(name: int) -> None:
-        def note(place: Any) -> None:
-            called[name].append((place._run.outcome(place._number)[2], place.exception()))
+        def note(future: Any) -> None:
+            called[name].append((future._builder.outcome(future._number)[2], future.exception()))
 
         kept: deque[Any] = deque(maxlen=5)  # the others are created again for their callbacks
         for number in range(count):
@@ -533,33 +542,33 @@ def test_eight_threads_at_once(made: Any) -> None:
         thread.start()
     while any(thread.is_alive() for thread in threads):
         taken += accumulators.accumulator.take()
-        for run in taken[-2:]:
-            run.close()
+        for builder in taken[-2:]:
+            builder.close()
         resolved = _resolve(taken, resolved)
     taken += accumulators.accumulator.take()
-    for run in taken:
-        run.close()
+    for builder in taken:
+        builder.close()
     assert _resolve(taken, resolved) == len(taken)
     assert called == [[(number, None) for number in range(count)]] * 8
     seen: dict[bytes, list[int]] = {}
-    for run in taken:
-        for value in values(run):
+    for builder in taken:
+        for value in values(builder):
             name, number = (value or b"").split()
             seen.setdefault(name, []).append(int(number))
     assert seen == {b"%d" % name: list(range(count)) for name in range(8)}
-    assert accumulators.accumulator.used_bytes == sum(run.buffered_bytes for run in taken)
+    assert accumulators.accumulator.used_bytes == sum(builder.buffered_bytes for builder in taken)
 
 
 def _resolve(taken: list[Any], start: int) -> int:
     """Return the consecutive closed builders from `start` on."""
     while start < len(taken) and taken[start].is_closed:
         reports, _ = taken[start].resolve(0, len(taken[start]), 0, -1, None)
-        reports.tell(_fail)
+        reports.run(_fail)
         start += 1
     return start
 
 
-def _fail(error: Exception, place: Any) -> None:
+def _fail(error: Exception, future: Any) -> None:
     raise AssertionError from error
 
 
@@ -601,7 +610,7 @@ def test_a_finalizer_that_sends_during_a_send(made: Any) -> None:
             accumulators.accumulator.send("t", b"%d" % (number + 1), b"k", None, 0, number + 1)
     finally:
         gc.set_threshold(*threshold)
-    rows = [row for run in accumulators.accumulator.take() for row in (run.close(), *run.rows())[1:]]
+    rows = [row for builder in accumulators.accumulator.take() for row in (builder.close(), *builder.rows())[1:]]
     assert all(row[0] == NOW and row[1] in (None, theirs) for row in rows if row[2] == theirs)
     own = [row for row in rows if row[2] != theirs]
     assert all(row[:2] == (int(row[2]), b"k" if row[0] % 2 else None) for row in own)
@@ -614,11 +623,11 @@ def test_memory_of_full_builders_is_reused_until_the_last_accumulator_is_freed()
     def fill(accumulators: Accumulators) -> int:
         for _ in range(3_000):
             accumulators.accumulator.send("t", bytes(9_000))
-        runs = accumulators.accumulator.take()
+        builders = accumulators.accumulator.take()
         held = tracemalloc.get_traced_memory()[0]
-        for run in runs:
-            run.close()
-            run.drop(len(run))
+        for builder in builders:
+            builder.close()
+            builder.drop(len(builder))
         return held
 
     gc.collect()
@@ -652,16 +661,16 @@ def test_nothing_leaks() -> None:
         kept = [accumulators.accumulator.send("t", b"%d" % number, on_delivery=called.append) for number in range(50)]
         for headers in ([("text", "text"), ("bytes", b"v")], {"text": "text"}, [("bad", 5)], [("\udcff", b"")], 5):
             accumulators.accumulator.send("t", bytearray(b"v"), memoryview(b"k"), headers)
-        for run in accumulators.accumulator.take():
-            run.close()
-            assert run.add_waiter(0, kept[0], called.append, None)
-            sent = run.batch(0, 1, 0, 0)
-            assert bytes(run.batch(0, 1, 1, 0)) != bytes(sent)
-            reports, _ = run.resolve(0, len(run), 0, -1, error)
+        for builder in accumulators.accumulator.take():
+            builder.close()
+            assert builder.add_waiter(0, kept[0], called.append, None)
+            sent = builder.batch(0, 1, 0, 0)
+            assert bytes(builder.batch(0, 1, 1, 0)) != bytes(sent)
+            reports, _ = builder.resolve(0, len(builder), 0, -1, error)
             if reports is not None:
-                reports.tell(lambda *raised: called.append(raised))
-            run.rows()
-            run.drop(len(run))
+                reports.run(lambda *raised: called.append(raised))
+            builder.rows()
+            builder.drop(len(builder))
 
     _leaks(once)
 

@@ -152,7 +152,7 @@ def test_an_append_succeeds_at_once_if_there_is_memory_else_in_order() -> None:
     assert notified.order == [(1, None), (2, None)]
     assert run.buffered_bytes == 90 + 60 + 10
     assert (buffer_pool.used_bytes, buffer_pool.is_full) == (70, False)
-    assert wakes.count == 3, "they join the run that is open"
+    assert wakes.count == 3, "they join the builder that is open"
 
 
 def test_a_cancelled_append_admits_those_behind_it() -> None:

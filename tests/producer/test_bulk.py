@@ -70,16 +70,26 @@ def outcome(made: Any, given: ManyColumns, count: int, options: dict[str, Any], 
     accumulators.know(count=partitions)
     accumulators.accumulator.append("t", None, NOW, None, b"", (), 40, None)
     after, too_large, stretches, order = accumulators.accumulator.append_many("t", given, 0, count)
-    runs = accumulators.accumulator.take()
-    names = {run: number for number, run in enumerate(runs)}
-    seen = [(run.topic, run.partition, run.is_closed, run.size_bytes, run.buffered_bytes, len(run), run.has_headers)
-            for run in runs]  # fmt: skip
-    for run in runs:
-        run.close()
-    where = [(names[run], first, length) for run, first, length in stretches]
+    builders = accumulators.accumulator.take()
+    names = {builder: number for number, builder in enumerate(builders)}
+    seen = [
+        (
+            builder.topic,
+            builder.partition,
+            builder.is_closed,
+            builder.size_bytes,
+            builder.buffered_bytes,
+            len(builder),
+            builder.has_headers,
+        )
+        for builder in builders
+    ]
+    for builder in builders:
+        builder.close()
+    where = [(names[builder], first, length) for builder, first, length in stretches]
     order = None if order is None else list(memoryview(order).cast("I"))
-    rows = [run.rows() for run in runs]
-    bodies = [(bytes(run.body()), bytes(run.batch(0, 1, 2, 3))) for run in runs]
+    rows = [builder.rows() for builder in builders]
+    bodies = [(bytes(builder.body()), bytes(builder.batch(0, 1, 2, 3))) for builder in builders]
     return after, too_large, where, order, seen, rows, bodies, accumulators.wakes, accumulators.accumulator.used_bytes
 
 
@@ -157,11 +167,11 @@ def test_other_threads_send_into_the_same_builders_meanwhile(partitions: Any, ba
         accumulators.accumulator.append("t", 2, NOW, None, b"first", (), 41, "terms")
         given = columns([b"%d" % at for at in range(200)], partitions=partitions)
         after, _, stretches, order = accumulators.accumulator.append_many("t", given, 0, 200)
-        runs = accumulators.accumulator.take()
-        rows = [values(run) for run in runs]
+        builders = accumulators.accumulator.take()
+        rows = [values(builder) for builder in builders]
         return (
             after,
-            [(runs.index(run), *where) for run, *where in stretches],
+            [(builders.index(builder), *where) for builder, *where in stretches],
             order,
             sent,
             rows,
@@ -200,12 +210,12 @@ def test_a_finalizer_that_sends_during_append_many(made: Any) -> None:
     finally:
         gc.set_threshold(*threshold)
     found: list[bytes | None] = []
-    for run in accumulators.accumulator.take():
-        assert run.buffered_bytes == sum(36 + len(value or b"") for value in values(run))
-        assert run.size_bytes <= 600
-        found += [value for value in values(run) if value != theirs]
+    for builder in accumulators.accumulator.take():
+        assert builder.buffered_bytes == sum(36 + len(value or b"") for value in values(builder))
+        assert builder.size_bytes <= 600
+        found += [value for value in values(builder) if value != theirs]
     assert found == [b"%d" % number for number in range(9 * 400)]
-    assert found == [value for run, first, count in where for value in values(run)[first : first + count]]
+    assert found == [value for builder, first, count in where for value in values(builder)[first : first + count]]
 
 
 @pytest.mark.parametrize("function", [all_bytes, *([speedups().all_bytes] if CAN_COMPILE else [])])
@@ -229,11 +239,11 @@ def test_each_record_is_at_its_reported_position(made: Any, partitions: int) -> 
         number for number, (_, _, length) in enumerate(stretches) for _ in range(length)
     ]  # fmt: skip
     numbers = [first for _, first, _ in stretches]
-    for run, _, _ in stretches:
-        run.close()
+    for builder, _, _ in stretches:
+        builder.close()
     for index in range(180):
-        run = stretches[at[index]][0]
-        assert run.rows()[numbers[at[index]]][2] == cells[20 + index]
+        builder = stretches[at[index]][0]
+        assert builder.rows()[numbers[at[index]]][2] == cells[20 + index]
         numbers[at[index]] += 1
 
 
@@ -260,14 +270,14 @@ def test_outcomes_of_a_range(made: Any) -> None:
     accumulators, error = Accumulators(made), ValueError("no")
     accumulators.know()
     accumulators.accumulator.append_many("t", columns([b"v"] * 10, partitions=1), 0, 10)
-    (run,) = accumulators.accumulator.take()
-    run.close()
-    assert run.outcomes(0, 10) == []
-    run.resolve(6, 10, -1, -1, error)
-    run.resolve(1, 4, 50, 99, None)
-    assert run.outcomes(0, 10) == [(1, 4, 1, 50, 99, None), (6, 10, 1, -1, -1, error)]
-    assert run.outcomes(2, 7) == [(2, 4, 1, 51, 99, None), (6, 7, 1, -1, -1, error)]
-    assert run.outcomes(4, 6) == run.outcomes(3, 3) == []
+    (builder,) = accumulators.accumulator.take()
+    builder.close()
+    assert builder.outcomes(0, 10) == []
+    builder.resolve(6, 10, -1, -1, error)
+    builder.resolve(1, 4, 50, 99, None)
+    assert builder.outcomes(0, 10) == [(1, 4, 1, 50, 99, None), (6, 10, 1, -1, -1, error)]
+    assert builder.outcomes(2, 7) == [(2, 4, 1, 51, 99, None), (6, 7, 1, -1, -1, error)]
+    assert builder.outcomes(4, 6) == builder.outcomes(3, 3) == []
 
 
 def test_outcomes_of_routed_records(made: Any) -> None:
@@ -277,10 +287,10 @@ def test_outcomes_of_routed_records(made: Any) -> None:
     (waiting,) = accumulators.accumulator.take()
     accumulators.know(waiting=[waiting])
     offsets = {}
-    for run in accumulators.accumulator.take():
-        run.close()
-        run.resolve(0, len(run), 100 * run.partition, NOW, None)
-        offsets[run.partition] = len(run)
+    for builder in accumulators.accumulator.take():
+        builder.close()
+        builder.resolve(0, len(builder), 100 * builder.partition, NOW, None)
+        offsets[builder.partition] = len(builder)
     a, b = (python.murmur2_partition(key, 4) for key in (b"a", b"c"))
     assert waiting.outcomes(1, 5) == [
         (1, 2, a, 100 * a + 1, NOW, None), (2, 3, b, 100 * b, NOW, None), (3, 5, a, 100 * a + 2, NOW, None),
@@ -299,8 +309,8 @@ def test_null_items_may_have_invalid_bounds(made: Any) -> None:
     accumulators.know()
     given = columns((b"\x05", struct.pack("=4i", 0, 2, 1, 3), b"abc", False, 0))
     accumulators.accumulator.append_many("t", given, 0, 3)
-    (run,) = accumulators.accumulator.take()
-    assert values(run) == [b"ab", None, b"bc"]
+    (builder,) = accumulators.accumulator.take()
+    assert values(builder) == [b"ab", None, b"bc"]
 
 
 @pytest.mark.parametrize(("cells", "message"), BROKEN)
@@ -349,12 +359,12 @@ def test_nothing_leaks() -> None:
         accumulators = Accumulators(speedups(), batch_bytes=300)
         accumulators.know()
         _, _, stretches, _ = accumulators.accumulator.append_many("t", given, 0, 40)
-        for run in accumulators.accumulator.take():
-            values(run)
-            run.resolve(0, len(run), 5, 6, ValueError("no"))
-            run.drop(len(run))
-        for run, first, length in stretches:
-            run.outcomes(first, first + length)
+        for builder in accumulators.accumulator.take():
+            values(builder)
+            builder.resolve(0, len(builder), 5, 6, ValueError("no"))
+            builder.drop(len(builder))
+        for builder, first, length in stretches:
+            builder.outcomes(first, first + length)
         with pytest.raises(ValueError, match="outside"):
             accumulators.accumulator.append_many("t", columns(BROKEN[0][0]), 0, 1)
 

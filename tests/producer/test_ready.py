@@ -56,7 +56,7 @@ def test_a_batch_lingers_until_its_time_is_over() -> None:
 def test_a_batch_that_is_full_lingers_no_longer() -> None:
     full, open_one = queue_with(), queue_with()
     ready = agenda_of(full, open_one)
-    full.queued[0].run.close()
+    full.queued[0].builder.close()
     assert ready.is_due(full.queued[0], 1.0)
     assert not ready.is_due(open_one.queued[0], 1.0)
     assert list(ready.pop_ready(1.0)) == [full]

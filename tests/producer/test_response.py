@@ -22,14 +22,15 @@ class Sent:
     """Return a closed batch builder of some records, and their responses."""
 
     def __init__(self, count: int) -> None:
-        self.run = BatchBuilder("topic", 3, 1_000, None, run_now)
+        self.builder = BatchBuilder("topic", 3, 1_000, None, run_now)
         self.responses = [
-            ProduceResponse(self.run, self.run.append(1_000 + number, None, b"", (), 1)) for number in range(count)
+            ProduceResponse(self.builder, self.builder.append(1_000 + number, None, b"", (), 1))
+            for number in range(count)
         ]
-        self.run.close()
+        self.builder.close()
 
     def resolve(self, base_offset: int = -1, append_time_ms: int = -1, error: KwireError | None = None) -> None:
-        resolve(self.run, 0, len(self.run), base_offset, append_time_ms, error)
+        resolve(self.builder, 0, len(self.builder), base_offset, append_time_ms, error)
 
 
 def test_each_record_gets_its_own_offset_and_timestamp() -> None:

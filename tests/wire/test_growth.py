@@ -116,14 +116,14 @@ class Sending:
     def _drain(self, sent: int) -> None:
         if sent % self._every:
             return
-        for run in self._doors.accumulator.take():
-            run.close()
-            run.batch(0, 1, 0, 0)
-            reports, _ = run.resolve(0, len(run), 0, -1, None)
+        for builder in self._doors.accumulator.take():
+            builder.close()
+            builder.batch(0, 1, 0, 0)
+            reports, _ = builder.resolve(0, len(builder), 0, -1, None)
             if reports is not None:
-                reports.tell(id)
-            self._doors.accumulator.release(run.topic, run.buffered_bytes)
-            run.drop(len(run))
+                reports.run(id)
+            self._doors.accumulator.release(builder.topic, builder.buffered_bytes)
+            builder.drop(len(builder))
 
 
 class Reading:

@@ -25,11 +25,11 @@ def crc() -> Callable[[], object]:
 
 def a_batch_of_a_run() -> Callable[[], object]:
     def work() -> None:
-        run = speedups().BatchBuilder("t", 0, 1 << 20)
+        builder = speedups().BatchBuilder("t", 0, 1 << 20)
         for record in LARGE:
-            run.append(*record, 1_050)
-        run.close()
-        run.batch(0, 1, 2, 3)
+            builder.append(*record, 1_050)
+        builder.close()
+        builder.batch(0, 1, 2, 3)
 
     return work
 
