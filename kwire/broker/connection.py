@@ -46,11 +46,12 @@ class Connection:
         self.is_closing = False  # close it once its frames are written
         options = broker.cluster.options
         features = {
-            "share.version": (options.share_version, SHARE_VERSIONS[-1]),
             "transaction.version": (options.transaction_version, TRANSACTION_VERSIONS[-1]),
         }
         if options.is_at_least("4.0"):
             features["group.version"] = (options.group_version, GROUP_VERSIONS[-1])
+        if options.is_at_least("4.2"):
+            features["share.version"] = (options.share_level, SHARE_VERSIONS[-1 if options.is_at_least("4.4") else 1])
         self._session = Session.broker(apis=apis, sasl=sasl, peer=client_host, features=features)
         self._client_host = client_host
         self.client = ClientInfo(next(broker.cluster.connection_numbers), broker.id, client_host, self._session)

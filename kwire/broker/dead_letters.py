@@ -35,7 +35,7 @@ class DeadLetterQueue:
     def add(self, group: str, source: Partition, records: InFlight, cause: str, now: float) -> None:
         """Write records that were archived. A failure is logged: the records stay archived."""
         settings = self._configs.of(group)
-        if self._cluster.options.share_version < 2 or not settings.dead_letter_topic:
+        if self._cluster.options.share_level < 2 or not settings.dead_letter_topic:
             return
         wall_ms = self._cluster.wall_ms(now)
         try:

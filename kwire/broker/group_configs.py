@@ -22,6 +22,7 @@ _DURATION = re.compile(
 _ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 _MAX_ASSIGNMENT_INTERVAL_MS = 15_000
 _DLQ_TOPIC, _DLQ_COPY = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"
+_DEAD_LETTERS = frozenset({_DLQ_TOPIC, _DLQ_COPY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +48,15 @@ class GroupSettings:
     @classmethod
     def parse(cls, options: Options, configs: Mapping[str, str | None]) -> GroupSettings:
         """Parse a group's configs. Raises INVALID_CONFIG."""
-        defaults = default_configs(options)
+        known = default_configs(options)
         chosen: dict[str, str] = {}
         for name, value in configs.items():
-            if name not in defaults:
+            if name not in known:
                 raise broker_error(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
             if value is None:
                 raise broker_error(ErrorCode.INVALID_CONFIG, f"Null value not supported for group config: {name}")
             chosen[name] = value
-        values = {**defaults, **chosen}
+        values = {**_configs(options), **chosen}
         session_ms = _number(
             values, "consumer.session.timeout.ms",
             min(options.consumer_group_min_session_timeout_ms, options.consumer_group_session_timeout_ms),
@@ -75,7 +76,7 @@ class GroupSettings:
             consumer_session_timeout_ms=session_ms,
             consumer_heartbeat_interval_ms=heartbeat_ms,
             consumer_assignment_interval_ms=_number(
-                {_ASSIGNMENT_INTERVAL: "0", **values}, _ASSIGNMENT_INTERVAL, 0, _MAX_ASSIGNMENT_INTERVAL_MS
+                values, _ASSIGNMENT_INTERVAL, 0, _MAX_ASSIGNMENT_INTERVAL_MS
             ),
             share_session_timeout_ms=_number(
                 values, "share.session.timeout.ms", min(45_000, options.share_session_timeout_ms), 60_000
@@ -94,8 +95,8 @@ class GroupSettings:
             share_read_committed=_one_of(values, "share.isolation.level", (READ_COMMITTED, "read_uncommitted"))
             == READ_COMMITTED,
             share_renew_enabled=_one_of(values, "share.renew.acknowledge.enable", ("true", "false")) == "true",
-            dead_letter_topic=values.get(_DLQ_TOPIC, ""),
-            dead_letter_copies_record=_one_of({_DLQ_COPY: "false", **values}, _DLQ_COPY, ("true", "false")) == "true",
+            dead_letter_topic=values[_DLQ_TOPIC],
+            dead_letter_copies_record=_one_of(values, _DLQ_COPY, ("true", "false")) == "true",
         )  # fmt: skip
 
     def shown(self, options: Options) -> dict[str, str]:
@@ -103,9 +104,31 @@ class GroupSettings:
         return dict(sorted({**default_configs(options), **self.configs}.items()))
 
 
+# Configs that came after share groups: KIP-1240, KIP-1263 and KIP-1191.
+_SINCE = {
+    "consumer.assignment.interval.ms": "4.4",
+    "share.assignment.interval.ms": "4.3",
+    "share.delivery.count.limit": "4.3",
+    "share.partition.max.record.locks": "4.3",
+    "share.renew.acknowledge.enable": "4.3",
+    _DLQ_TOPIC: "4.4",
+    _DLQ_COPY: "4.4",
+}
+
+
 def default_configs(options: Options) -> dict[str, str]:
-    """Return the configs that groups of this Kafka version have, with the broker's values."""
-    configs = {
+    """Return the configs that groups of this Kafka release have, with the broker's values."""
+    return {
+        name: value
+        for name, value in _configs(options).items()
+        if options.is_at_least(_SINCE.get(name, "4.0")) and (options.share_level >= 2 or name not in _DEAD_LETTERS)
+    }
+
+
+def _configs(options: Options) -> dict[str, str]:
+    """Return the configs that groups of the newest release have, with the broker's values."""
+    return {
+        "consumer.assignment.interval.ms": str(options.consumer_group_assignment_interval_ms),
         "consumer.heartbeat.interval.ms": str(options.consumer_group_heartbeat_interval_ms),
         "consumer.session.timeout.ms": str(options.consumer_group_session_timeout_ms),
         "share.assignment.interval.ms": "1000",
@@ -117,12 +140,9 @@ def default_configs(options: Options) -> dict[str, str]:
         "share.record.lock.duration.ms": str(options.share_record_lock_ms),
         "share.renew.acknowledge.enable": "true",
         "share.session.timeout.ms": str(options.share_session_timeout_ms),
+        _DLQ_TOPIC: "",
+        _DLQ_COPY: "false",
     }
-    if options.is_at_least("4.3"):  # KIP-1263
-        configs[_ASSIGNMENT_INTERVAL] = str(options.consumer_group_assignment_interval_ms)
-    if options.share_version >= 2:
-        configs |= {_DLQ_TOPIC: "", _DLQ_COPY: "false"}
-    return configs
 
 
 class GroupConfigs:

@@ -225,6 +225,16 @@ class Options:
         """Return whether the consumer protocol (KIP-848) is on, as in Kafka since 4.0."""
         return self.group_version > 0 and self.is_at_least("4.0")
 
+    @property
+    def share_level(self) -> int:
+        """Return the level of share.version that holds: `share_version`, as far as the release knows it.
+
+        Share groups exist since 4.2 (earlier releases had them as a preview, off by default), dead letter queues since
+        4.4.
+        """
+        known = 2 if self.is_at_least("4.4") else 1 if self.is_at_least("4.2") else 0
+        return min(self.share_version, known)
+
     def is_at_least(self, release: str) -> bool:
         """Return whether the rules of this release hold: the brokers are of it or of a later one."""
         return self.version is None or RELEASES.index(self.version) >= RELEASES.index(release)

@@ -16,8 +16,10 @@ _Assignment = ShareGroupHeartbeatResponse.Assignment
 def handle(
     broker: Broker, request: ShareGroupHeartbeatRequest, context: RequestContext, now: float
 ) -> ShareGroupHeartbeatResponse:
-    if not broker.cluster.options.share_version:
-        return _error(ErrorCode.UNSUPPORTED_VERSION, "share groups are off: share.version is 0")
+    if not broker.cluster.options.share_level:
+        return _error(
+            ErrorCode.UNSUPPORTED_VERSION, "share groups are off: share.version is 0, or the release is before 4.2"
+        )
     beat = Heartbeat(
         request.group_id, request.member_id, request.member_epoch, request.subscribed_topic_names, request.rack_id,
         context.client_id, context.client_host,

@@ -1,0 +1,101 @@
+"""Share consumers that are independent of kwire: Java's, and librdkafka's by confluent-kafka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import confluent_kafka
+import pytest
+from brokers.jars import fetch_jars
+
+from kwire.broker import Cluster
+from tests.broker.conftest import StartCluster
+from tests.broker.peers import PATIENCE_SECONDS, ROOT, Confluent, run
+
+COUNT = 300
+
+
+def from_the_start(cluster: Cluster, group: str = "g", **configs: str) -> None:
+    settings = {"share.auto.offset.reset": "earliest", **configs}
+    cluster.call(lambda state, now: state.group_configs.alter(group, settings))
+
+
+def fill(cluster: Cluster, topic: str = "t") -> set[bytes]:
+    producer = Confluent().producer(cluster.bootstrap)
+    values = {b"v%d" % n for n in range(COUNT)}
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    return values
+
+
+def share_consumer(cluster: Cluster, group: str = "g", **options: Any) -> Any:
+    quiet = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0}
+    module: Any = confluent_kafka
+    return module.ShareConsumer({**quiet, **{name.replace("_", "."): value for name, value in options.items()}})
+
+
+@pytest.mark.live
+def test_java(start: StartCluster) -> None:
+    cluster = start(3, topics={"t": 3})
+    jars = fetch_jars("kafka-clients", "4.4.0")
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    source = str(ROOT / "tests" / "broker" / "ShareConsumers.java")
+    lines = run(["java", *options, "-cp", f"{jars}/*", source, cluster.bootstrap]).splitlines()
+    assert lines == [
+        "implicit 60 of 60",
+        "partitions 3 lag 0",
+        "explicit accepted 48 rejected 12 again 12 within the limit true",
+        "group Stable members 1",
+        "renewed true failed false",
+        "altered 0@15 records 5",
+        "groups 0",
+    ]
+
+
+def test_confluent_accepts_everything_once(start: StartCluster) -> None:
+    cluster = start(3, topics={"t": 3})
+    values = fill(cluster)
+    from_the_start(cluster)
+    consumer = share_consumer(cluster)
+    consumer.subscribe(["t"])
+    seen: list[bytes] = []
+    while len(seen) < COUNT:
+        polled = consumer.poll(PATIENCE_SECONDS)
+        assert polled, f"only {len(seen)} of {COUNT}"
+        seen += [message.value() for message in polled if message.error() is None]
+    assert not any(consumer.commit_sync().values())
+    consumer.close()
+    assert sorted(seen) == sorted(values)
+    lags = cluster.call(
+        lambda state, now: [
+            state.partition("t", key.partition).log.end_offset - saved.start_offset - saved.delivery_complete_count
+            for key in state.share_states.of_group("g")
+            if (saved := state.share_states.get(key)) is not None
+        ]
+    )
+    assert lags == [0, 0, 0]
+
+
+def test_confluent_goes_on_where_a_former_leader_was(start: StartCluster) -> None:
+    """Records that were accepted do not come again after the leader has stopped."""
+    cluster = start(3, topics={"t": 1})
+    fill(cluster)
+    from_the_start(cluster)
+    consumer = share_consumer(cluster)
+    consumer.subscribe(["t"])
+    seen: list[int] = []
+    while len(seen) < COUNT:
+        polled = consumer.poll(PATIENCE_SECONDS)
+        assert polled, f"only {len(seen)} of {COUNT}"
+        seen += [message.offset() for message in polled if message.error() is None]
+    assert not any(consumer.commit_sync().values())
+    cluster.stop(cluster.leader("t"))
+    fill(cluster)
+    more: list[int] = []
+    while len(more) < COUNT:
+        polled = consumer.poll(PATIENCE_SECONDS)
+        assert polled, f"only {len(more)} of {COUNT}"
+        more += [message.offset() for message in polled if message.error() is None]
+    consumer.close()
+    assert sorted(more) == list(range(COUNT, 2 * COUNT))
