@@ -30,6 +30,28 @@ class Consumer(ConsumerClient, RecordIterator):
     counts; a single batch that exceeds them is still fetched.
 
     bootstrap                "host:port,host:port" of any brokers of the cluster, a list of such, or a `kwire.Cluster`
+    group                    [None] the consumer group to join by `subscribe`, and to commit to
+    group_protocol           ["auto"] how the group works: "consumer" is the new protocol (KIP-848), "classic" the
+                             older; "auto" is the new one where the brokers have it, unless an option was given that
+                             only classic groups have
+    group_instance_id        [None] makes the member static (KIP-345): a restart within the session timeout causes no
+                             rebalance. Unique in the group
+    assignors                [None] classic groups only: how the leader divides partitions, in the order of preference;
+                             None: cooperative-sticky
+    remote_assignor          [None] new groups only: the broker's assignor, such as "uniform" or "range"; None: its own
+                             choice
+    session_timeout_ms       [None] classic groups only: a member is dropped after this time without a heartbeat; None:
+                             45 s
+    heartbeat_interval_ms    [None] classic groups only: at most a third of the session timeout; None: 3 s
+    max_poll_interval_ms     [300_000 ms] a member that does not ask for records for this long leaves the group, until
+                             it does; None: it never has to
+    max_poll_records         [500] what `poll` returns at most, unless it is given a number
+    commit                   ["auto"] what commits: "auto" every record that was returned before the last time that the
+                             program asked for more, "marks" what `mark` was called for, "manual" only `commit`
+    commit_interval_ms       [5_000 ms] how often "auto" and "marks" commit; they also do before a rebalance and in
+                             `close`
+    callbacks                ["poll"] where rebalance callbacks run: in the call that polls, between two batches; or
+                             "background", on a thread of their own, while records may be in use
     isolation                ["read_uncommitted"] "read_committed" hides the records of aborted transactions and waits
                              for open ones to end
     on_no_offset             ["earliest"] where to begin if the group has committed no offset: "earliest", "latest",
