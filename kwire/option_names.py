@@ -75,6 +75,12 @@ _CONSUMER = {
     "max_partition_fetch_bytes": "partition_max_bytes",
     "fetch_message_max_bytes": "partition_max_bytes",
     "queued_max_messages_kbytes": "max_buffered_bytes",
+    "auto_commit_interval_ms": "commit_interval_ms",
+    "auto_offset_reset": "on_no_offset",
+    "enable_auto_commit": "commit",
+    "group_id": "group",
+    "group_remote_assignor": "remote_assignor",
+    "partition_assignment_strategy": "assignors",
 }
 
 # kwire's option by another client's name. A name that is also an option of the client itself is not translated.
@@ -99,27 +105,27 @@ OWNERS: Mapping[str, str] = {
         "kwire.Producer",
     ),
     **dict.fromkeys(
-        [*_CONSUMER.values(), "max_decompressed_bytes", "on_no_offset", "on_out_of_range"], "kwire.Consumer"
+        [
+            *_CONSUMER.values(),
+            "callbacks",
+            "group_instance_id",
+            "group_protocol",
+            "heartbeat_interval_ms",
+            "max_decompressed_bytes",
+            "max_poll_interval_ms",
+            "max_poll_records",
+            "on_no_offset",
+            "on_out_of_range",
+            "session_timeout_ms",
+        ],
+        "kwire.Consumer",
     ),
 }
 
-_NO_GROUPS = "kwire has no consumer groups yet; assign partitions with Consumer.assign"
-
 # Options of other clients without a counterpart, and what to do instead.
 NOT_SUPPORTED: Mapping[str, str] = {
-    "auto_offset_reset": 'give the start to Consumer.assign, such as "earliest"; once reading, it is on_out_of_range',
-    "auto_commit_interval_ms": _NO_GROUPS,
-    "enable_auto_commit": _NO_GROUPS,
-    "group_id": _NO_GROUPS,
-    "group_instance_id": _NO_GROUPS,
-    "group_protocol": _NO_GROUPS,
-    "heartbeat_interval_ms": _NO_GROUPS,
-    "max_poll_interval_ms": _NO_GROUPS,
-    "partition_assignment_strategy": _NO_GROUPS,
-    "session_timeout_ms": _NO_GROUPS,
     "interceptor_classes": "kwire has no interceptors",
     "metric_reporters": "see kwire.metrics",
-    "max_poll_records": "give it to Consumer.poll",
     "consumer_timeout_ms": "give a timeout to Consumer.poll",
     "key_deserializer": "records have bytes; decode record.key",
     "value_deserializer": "records have bytes; decode record.value",

@@ -1,4 +1,4 @@
-"""`kwire.aio.Consumer`: the consumer for asyncio, over the same `ConsumerClient` as `kwire.Consumer`."""
+"""`kwire.aio.Consumer`: the consumer for asyncio, over the same `GroupClient` as `kwire.Consumer`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import NoReturn, Self, Unpack
 
 from kwire.cluster import Cluster
 from kwire.cluster.waiting import AWAITING, awaited
-from kwire.consumer.client import ConsumerClient
+from kwire.consumer import columns
+from kwire.consumer.group_client import GroupClient
 from kwire.consumer.options import ConsumerKwargs
 from kwire.consumer.record import ConsumerRecord
 from kwire.options import translate_bootstrap
@@ -29,7 +30,15 @@ class _PooledMemory(RecordIterator):
         raise StopIteration
 
 
-class Consumer(ConsumerClient):
+class PolledBatch(columns.PolledBatch):
+    """The records of one `poll_batch`; `commit` is awaited."""
+
+    __slots__ = ()
+
+    commit = columns.PolledBatch._commit  # type: ignore[assignment]  # a coroutine
+
+
+class Consumer(GroupClient):
     """Reads records of assigned partitions in tasks of asyncio.
 
     >>> async with kwire.aio.Consumer("localhost:9092") as consumer:  # doctest: +SKIP
@@ -108,6 +117,7 @@ class Consumer(ConsumerClient):
     """
 
     _waiter = AWAITING
+    _make_batch = PolledBatch
     _name = "kwire.aio.Consumer"
 
     @translate_bootstrap("kwire.aio.Consumer")
@@ -115,15 +125,25 @@ class Consumer(ConsumerClient):
         self._pooled = _PooledMemory()
         self._set_up(bootstrap, options)
 
-    position = awaited(ConsumerClient._position)
-    poll = awaited(ConsumerClient._poll)
-    poll_batch = awaited(ConsumerClient._poll_batch)
-    poll_arrow = awaited(ConsumerClient._poll_arrow)
-    partitions = awaited(ConsumerClient._partitions)
-    beginning_offsets = awaited(ConsumerClient._beginning_offsets)
-    end_offsets = awaited(ConsumerClient._end_offsets)
-    offsets_at = awaited(ConsumerClient._offsets_at)
-    close = awaited(ConsumerClient._close)
+    position = awaited(GroupClient._position)
+    poll = awaited(GroupClient._poll)
+    poll_arrow = awaited(GroupClient._poll_arrow)
+    partitions = awaited(GroupClient._partitions)
+    beginning_offsets = awaited(GroupClient._beginning_offsets)
+    end_offsets = awaited(GroupClient._end_offsets)
+    offsets_at = awaited(GroupClient._offsets_at)
+    subscribe = awaited(GroupClient._subscribe)
+    unsubscribe = awaited(GroupClient._unsubscribe)
+    allow_rebalance = awaited(GroupClient._allow_rebalance)
+    commit = awaited(GroupClient._commit)
+    committed = awaited(GroupClient._committed)
+    close = awaited(GroupClient._close)
+
+    async def poll_batch(self, max_records: int = 100_000, timeout: float | None = 1.0) -> PolledBatch:
+        """Return the next records without making an object for each: see `kwire.Consumer.poll_batch`."""
+        batch = await self._poll_batch(max_records, timeout)
+        assert isinstance(batch, PolledBatch)
+        return batch
 
     def _free_memory(self) -> None:
         self._pooled.end()

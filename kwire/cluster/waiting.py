@@ -65,6 +65,18 @@ class Waiter(ABC):
     async def close(self, runtime: LoopThread, timeout: float | None) -> None:
         """Close the client's loop thread and wait for its end, for at most `timeout` seconds."""
 
+    @abstractmethod
+    def caller(self) -> object:
+        """Return what identifies the calling thread or task."""
+
+    @abstractmethod
+    def dispatcher(self, runtime: LoopThread) -> Callable[..., object]:
+        """Return what makes a call of the user's code from the loop thread: on the callback thread, or in this loop."""
+
+    @abstractmethod
+    async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, also when the calling task is cancelled meanwhile: that is raised afterwards."""
+
     async def result_of(self, future: Future[T], timeout: float | None = None) -> T:
         """Return the result of a `future` of a loop thread; RequestTimeoutError after `timeout` seconds."""
         if not future.done():
@@ -124,6 +136,15 @@ class BlockingWaiter(Waiter):
 
     async def close(self, runtime: LoopThread, timeout: float | None) -> None:
         runtime.close(timeout)
+
+    def caller(self) -> object:
+        return threading.get_ident()
+
+    def dispatcher(self, runtime: LoopThread) -> Callable[..., object]:
+        return runtime.dispatch
+
+    async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return await coroutine
 
 
 BLOCKING = BlockingWaiter()
@@ -215,6 +236,31 @@ class AsyncioWaiter(Waiter):
             runtime.when_ended(ended.set)
             if await ended.wait(timeout):
                 runtime.close()  # its thread is at its last step
+
+    def caller(self) -> object:
+        return asyncio.current_task()
+
+    def dispatcher(self, runtime: LoopThread) -> Callable[..., object]:
+        bridge = asyncio_bridge(asyncio.get_running_loop())
+
+        def dispatch(function: Callable[..., object], *args: object) -> None:
+            if not bridge.post(function, *args):
+                runtime.dispatch(function, *args)
+
+        return dispatch
+
+    async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(coroutine)
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        result = task.result()
+        if cancelled is not None:
+            raise cancelled
+        return result
 
 
 AWAITING = AsyncioWaiter()

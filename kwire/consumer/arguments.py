@@ -20,12 +20,12 @@ _PARTITION = '(topic, partition), such as ("orders", 0)'
 _START = '(topic, partition, offset), such as ("orders", 0, "earliest")'
 _TIME = '(topic, partition, milliseconds since 1970), such as ("orders", 0, 1_700_000_000_000)'
 
-_GROUPS = "kwire has no consumer groups yet: name the partitions with assign([(topic, partition, offset), ...])"
-_POSITIONS = f"{_GROUPS}, and store the offset of the next record, record.offset + 1, together with your results"
 # Methods of other clients, for programs that are being ported.
 ELSEWHERE: Mapping[str, str] = {
-    **dict.fromkeys(("subscribe", "unsubscribe", "subscription", "group_metadata", "consumer_group_metadata"), _GROUPS),
-    **dict.fromkeys(("commit", "commit_async", "committed", "store_offsets"), _POSITIONS),
+    "consumer_group_metadata": "it is group_metadata() here",
+    "store_offsets": 'it is mark(record) here, with commit="marks"',
+    "incremental_assign": "nothing is to be done: on_assigned only gets to know what was assigned",
+    "incremental_unassign": "nothing is to be done: on_revoked only gets to know what is taken away",
     "consume": "it is poll(max_records, timeout) here",
     "seek_to_beginning": 'it is seek(topic, partition, "earliest") here',
     "seek_to_end": 'it is seek(topic, partition, "latest") here',

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.cluster.waiting import BLOCKING, Signal, Waiter
+from kwire.consumer.rebalance import RebalanceStep
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import CorruptRecordsError, KwireError
 from kwire.records import MAX_DECOMPRESSED_BYTES, decode_batches
@@ -77,6 +78,7 @@ class CompletedFetch:
     data: memoryview
     aborted: tuple[AbortedTransaction, ...]
     watermarks: Watermarks | None = None  # of the response
+    leader_epoch: int = -1  # of the last batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +104,7 @@ class ClientError:
     error: KwireError
 
 
-Item = CompletedFetch | PositionResolved | PartitionFailed | ClientError
+Item = CompletedFetch | PositionResolved | PartitionFailed | ClientError | RebalanceStep
 
 
 class FetchBuffer:
@@ -249,8 +251,17 @@ class FetchBuffer:
 # Batches are opened together up to this size, which is usually a whole fetched partition: so small batches cost little
 # more than large ones.
 _OPENED_BYTES = 1024 * 1024
+# Where a batch of format 2 has its leader epoch and its format.
+_EPOCH, _FORMAT = slice(12, 16), 16
 # For a fetch without aborted transactions; such a filter has no state.
 _CONTROL_ONLY = BatchFilter(())
+
+
+def _common_epoch(fetch: CompletedFetch) -> int | None:
+    """Return the leader epoch of all batches of a fetch; None where they differ or have none. Epochs never decrease."""
+    if len(fetch.data) <= _FORMAT or fetch.data[_FORMAT] < 2 or fetch.leader_epoch < 0:
+        return None
+    return fetch.leader_epoch if int.from_bytes(fetch.data[_EPOCH]) == fetch.leader_epoch else None
 
 
 class PartitionBuffer:
@@ -265,8 +276,8 @@ class PartitionBuffer:
 
     __slots__ = (
         "_batch_start", "_fetch", "_filter", "_items", "_position", "_release", "_retire", "assignment_epoch",
-        "check_crc", "decompressed_max", "error", "is_error_raised", "is_paused", "is_ready", "partition",
-        "reader", "topic",
+        "check_crc", "committed", "decompressed_max", "error", "is_error_raised", "is_paused", "is_ready",
+        "is_revoking", "leader_epoch", "partition", "processed", "processed_epoch", "reader", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -281,6 +292,13 @@ class PartitionBuffer:
         self.is_paused = False
         self.is_ready = False  # it is in the consumer's queue of buffers to read
         self.is_error_raised = False  # the caller has got `error`
+        self.is_revoking = False  # a rebalance takes it away: nothing more is returned
+        # All before `processed` was processed; None before anything was returned. The epoch is that of the record
+        # before it, and `committed` what the group's coordinator has, as far as this consumer knows.
+        self.processed: int | None = None
+        self.processed_epoch: int | None = None
+        self.committed: int | None = None
+        self.leader_epoch: int | None = None  # of the fetch that is being read, if all its batches have the same
         self.check_crc = check_crc
         self.decompressed_max = decompressed_max  # bytes of one batch
         self.error: KwireError | None = None  # nothing is read after it until a seek
@@ -313,6 +331,7 @@ class PartitionBuffer:
         self.clear()
         self.assignment_epoch, self._position = assignment_epoch, position
         self.error, self.is_error_raised = None, False
+        self.leader_epoch = None
 
     def clear(self) -> None:
         """Drop everything that was not read; the position stays."""
@@ -364,6 +383,7 @@ class PartitionBuffer:
             assert item.offset == self._position, "the fetch does not continue at the position"
             self._fetch = item
             self._batch_start = 0
+            self.leader_epoch = _common_epoch(item)
             self._filter = BatchFilter(item.aborted) if item.aborted else _CONTROL_ONLY
         elif isinstance(item, PositionResolved):
             self._position = item.offset

@@ -41,6 +41,7 @@ from kwire.consumer.columns import PolledBatch, check_pyarrow
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.offsets import (
     NO_OFFSET,
+    FetchStart,
     FoundOffset,
     OffsetFetcher,
     OffsetsQuery,
@@ -50,14 +51,16 @@ from kwire.consumer.offsets import (
     known_offset,
 )
 from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerOptions
+from kwire.consumer.rebalance import RebalanceStep
 from kwire.consumer.record import ConsumerRecord
-from kwire.errors import ClosedError, ConfigurationError, KwireError, RequestTimeoutError
+from kwire.errors import ClosedError, ConfigurationError, KwireError, RequestTimeoutError, WakeupError
 from kwire.options import check_names
 from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kwire.consumer.commits import CommitManager
     from kwire.records.reader import RecordReader, RecordSlice
 
 # A poll ends after this many bytes, decompressed: so its records are still in the processor's cache when they are read,
@@ -67,6 +70,8 @@ _POLL_BYTES = 4 * 1024 * 1024
 _WAIT_MAX = 1.0
 # How long a task keeps the thread that it shares with others, if it never has to wait.
 _TURN_SECONDS = 0.005
+# A buffer that records were taken from, with the position before, and the leader epoch of the records.
+HandedOut = tuple[PartitionBuffer, int, int | None]
 # Seconds that a query may take beyond its timeout: the loop thread always gives a result.
 _GRACE = 5.0
 
@@ -92,6 +97,7 @@ class ConsumerClient:
         self._runtime = open_loop_thread(self._name, bootstrap, shared, "consumer")
         self._config = config = self._runtime.config
         self._fetch_buffer = FetchBuffer(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
+        self._commits = self._new_commits()
         self._fetcher = Fetcher(
             self._options,
             self._fetch_buffer,
@@ -102,6 +108,7 @@ class ConsumerClient:
             max_frame_bytes=config.max_frame_bytes,
             replica_max_age_ms=config.metadata_max_age_ms,
             wall_ms=self._runtime.clock.time_ms,
+            committed=self._commits,
         )
         self._lock = threading.RLock()
         self._shared_at = 0.0  # when this task last let others run
@@ -114,7 +121,11 @@ class ConsumerClient:
         self._assignment_epochs = itertools.count(1)
         self._client_errors: deque[KwireError] = deque()
         self._is_assigned = False
+        self._is_started = False
         self._is_closed = False
+        self._is_woken = False
+        # What was returned since the program last asked for records, with the position before and the leader epoch.
+        self._in_hand: list[HandedOut] = []
 
     def __repr__(self) -> str:
         config, state = self._config, ", closed" if self._is_closed else ""
@@ -139,8 +150,10 @@ class ConsumerClient:
         ends = checked_ends(ends or {})
         with self._lock:
             self._check_usable()
+            self._check_not_subscribed()
             for buffer in self._buffers.values():
                 self._drop(buffer)
+            self._in_hand.clear()
             self._buffers = {key: self._new_buffer(key, start) for key, start in wanted.items()}
             self._ready.clear()
             self._reading = None
@@ -148,10 +161,17 @@ class ConsumerClient:
                 Start(*key, self._buffers[key].assignment_epoch, start, end=ends.get(key))
                 for key, start in wanted.items()
             ]
-            if not self._is_assigned:
-                self._is_assigned = True
-                self._runtime.add(self._fetcher, "fetch")
+            self._is_assigned = True
+            self._start()
             self._runtime.call_soon(self._fetcher.assign, starts)
+
+    def _start(self) -> None:
+        """Have the loop run the state machines, at the first use."""
+        if not self._is_started:
+            self._is_started = True
+            self._runtime.add(self._fetcher, "fetch")
+            if self._commits is not None:
+                self._runtime.add(self._commits)
 
     def assignment(self) -> list[TopicPartition]:
         """Return the assigned partitions, in the order of `assign`."""
@@ -168,6 +188,7 @@ class ConsumerClient:
         with self._lock:
             self._check_usable()
             buffer = self._assigned(topic, partition)
+            self._in_hand = [one for one in self._in_hand if one[0] is not buffer]
             self._fetch_buffer.pause(buffer.assignment_epoch, False)
             del self._buffer_by_epoch[buffer.assignment_epoch]
             assignment_epoch = next(self._assignment_epochs)
@@ -175,9 +196,11 @@ class ConsumerClient:
             self._buffer_by_epoch[assignment_epoch] = buffer
             self._fetch_buffer.pause(assignment_epoch, buffer.is_paused)
             self._reading = None
-            self._runtime.call_soon(
-                self._fetcher.seek, Start(topic, partition, assignment_epoch, offset, buffer.is_paused)
-            )
+            self._begin_fetching(Start(topic, partition, assignment_epoch, offset, buffer.is_paused))
+
+    def _begin_fetching(self, start: Start) -> None:
+        """Have the loop fetch an assigned partition from another position. The caller holds the lock."""
+        self._runtime.call_soon(self._fetcher.seek, start)
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Return no records of these partitions (None: of all assigned) until `resume`. Their positions stay."""
@@ -206,6 +229,7 @@ class ConsumerClient:
                 self._check_usable()
                 self._receive()
                 buffer = self._assigned(topic, partition)
+                self._begin_pending((topic, partition))
                 if buffer.position is not None:
                     return buffer.position
                 if buffer.error is not None:
@@ -219,8 +243,8 @@ class ConsumerClient:
 
     # -- reading
 
-    async def _poll(self, max_records: int = 500, timeout: float | None = 1.0) -> list[ConsumerRecord]:
-        """Return the next records, at most `max_records`, in order within each partition, and advance the positions.
+    async def _poll(self, max_records: int | None = None, timeout: float | None = 1.0) -> list[ConsumerRecord]:
+        """Return the next records, at most `max_records` (by default max_poll_records), in order within each partition.
 
         Returns as soon as there are records, or an empty list after `timeout` seconds (None: no limit). Raises the
         typed error of a partition once, or a connection error when no broker can be reached; see the class.
@@ -250,8 +274,11 @@ class ConsumerClient:
                 pieces.append(piece)
             return len(piece)
 
-        await self._gather(max_records, timeout, gather)
-        return PolledBatch(pieces)
+        taken_from = await self._gather(max_records, timeout, gather)
+        return self._new_batch(pieces, taken_from)
+
+    def _new_batch(self, pieces: list[RecordSlice], taken_from: list[HandedOut]) -> PolledBatch:
+        raise NotImplementedError
 
     async def _poll_arrow(
         self, max_records: int = 100_000, timeout: float | None = 1.0, *, include_headers: bool = False
@@ -271,69 +298,137 @@ class ConsumerClient:
 
     async def _next_reader(self) -> RecordReader | None:
         """Return the next reader of the iteration; wait for it. None once the consumer is closed."""
+        failure: BaseException | None = None
         try:
-            self._release_old_batches()
-            while True:
-                wakeups = self._fetch_buffer.wakeups
-                with self._lock:
-                    if self._is_closed:
-                        return None
-                    self._check_readable()
-                    self._receive()
-                    buffer = self._next_buffer()
-                    if buffer is not None:
-                        self._ready.rotate(-1)  # the next batch is another partition's
-                        assert buffer.reader is not None
-                        return buffer.reader
-                await self._fetch_buffer.wait(wakeups, _WAIT_MAX, self._waiter)
+            if self._is_closed:
+                return None
+            self._begin_read("an iteration")
+            try:
+                while True:
+                    wakeups = self._fetch_buffer.wakeups
+                    step = None
+                    with self._lock:
+                        if self._is_closed or self._is_stopping:
+                            return None
+                        self._check_readable()
+                        self._receive()
+                        step = self._next_step()
+                        buffer = self._next_buffer() if step is None else None
+                        if buffer is not None:
+                            self._ready.rotate(-1)  # the next batch is another partition's
+                            assert buffer.reader is not None
+                            self._hand_out(self._in_hand, buffer, buffer.reader)
+                            return buffer.reader
+                    if step is not None:
+                        failure = await self._run_step(step)
+                        if failure is not None:
+                            break
+                    else:
+                        await self._fetch_buffer.wait(wakeups, _WAIT_MAX, self._waiter)
+            finally:
+                self._end_read(is_iteration=True)
         except (KwireError, CancelledError):
             raise
         except BaseException:
             self._rewind(())
             raise
+        raise failure
 
     async def _gather(
-        self, max_records: int, timeout: float | None, gather: Callable[[RecordReader, int], int]
-    ) -> None:
-        """Call `gather(reader, count)`, which takes up to `count` records and returns how many, until it is enough."""
+        self, max_records: int | None, timeout: float | None, gather: Callable[[RecordReader, int], int]
+    ) -> list[HandedOut]:
+        """Call `gather(reader, count)`, which takes up to `count` records and returns how many, until it is enough.
+
+        Return from which buffers records were taken.
+        """
+        if max_records is None:
+            max_records = self._options.max_poll_records
         check_count(max_records)
         check_timeout(timeout)
         clock = self._runtime.clock
         deadline = None if timeout is None else clock.now() + timeout
-        taken_from: list[tuple[PartitionBuffer, int]] = []
+        taken_from: list[HandedOut] = []
+        failure: BaseException | None = None
         await self._share_thread()
         try:
-            self._release_old_batches()
-            while True:
-                wakeups = self._fetch_buffer.wakeups
-                with self._lock:
-                    self._check_readable()
-                    self._receive()
-                    has_found = self._collect(max_records, gather, taken_from)
-                if has_found:
-                    return
-                wait = _WAIT_MAX if deadline is None else min(_WAIT_MAX, deadline - clock.now())
-                if wait <= 0:
-                    return
-                await self._fetch_buffer.wait(wakeups, wait, self._waiter)
+            self._begin_read("poll()")
+            try:
+                while True:
+                    wakeups = self._fetch_buffer.wakeups
+                    has_found = False
+                    with self._lock:
+                        self._check_readable()
+                        self._receive()
+                        step = self._next_step()
+                        if step is None:
+                            has_found = self._collect(max_records, gather, taken_from)
+                    if has_found:
+                        return taken_from
+                    if step is not None:
+                        failure = await self._run_step(step)
+                        if failure is not None:
+                            break
+                        continue
+                    wait = _WAIT_MAX if deadline is None else min(_WAIT_MAX, deadline - clock.now())
+                    if wait <= 0 or self._is_stopping:
+                        return taken_from
+                    await self._fetch_buffer.wait(wakeups, wait, self._waiter)
+            finally:
+                self._in_hand += taken_from
+                self._end_read(is_iteration=False)
         except (KwireError, CancelledError):  # a task is cancelled only where it waits: it has no records then
             raise
         except BaseException:
             self._rewind(taken_from)
             raise
+        raise failure  # of a callback: not this call's, so nothing is rewound
 
-    def _rewind(self, taken_from: Iterable[tuple[PartitionBuffer, int]]) -> None:
+    # -- for groups: a consumer without one has no steps, and nothing is processed
+
+    _is_leaving = False  # the group: callbacks may still use the consumer, which is closed to others
+    _is_stopping = False  # iterations end, and polls return at once
+
+    def _new_commits(self) -> CommitManager | None:
+        return None
+
+    def _check_not_subscribed(self) -> None:
+        """Raise ConfigurationError where the group assigns partitions."""
+
+    def _begin_pending(self, key: TopicPartition) -> None:
+        """Begin to fetch a partition that on_assigned has just got."""
+
+    def _begin_read(self, what: str) -> None:
+        """The program asks for records: it has processed those that it got before."""
+        self._release_old_batches()
+
+    def _end_read(self, *, is_iteration: bool) -> None:
+        """The program gets records, or none."""
+
+    def _take_step(self, step: RebalanceStep) -> None:
+        """Take a step of a rebalance from the loop thread. The caller holds the lock."""
+
+    def _next_step(self) -> RebalanceStep | None:
+        """Return the step to run now. The caller holds the lock."""
+        return None
+
+    async def _run_step(self, step: RebalanceStep) -> BaseException | None:
+        """Run a step, with the user's callback; return what that raised."""
+        return None
+
+    def _rewind(self, taken_from: Iterable[HandedOut]) -> None:
         """Seek back after an interrupt between two steps, so that records which the caller never got are read again.
 
         `taken_from` has the buffers with their positions before records were taken. Everything else is fetched again,
         because it may not have reached its buffer.
         """
         with suppress(KwireError), self._lock:
-            before = dict(reversed([*taken_from]))  # the first of each
+            before = {buffer: position for buffer, position, _ in reversed([*taken_from])}  # the first of each
             for key, buffer in list(self._buffers.items()):
                 position = before.get(buffer, buffer.position)
-                if position is not None:
+                if position is not None and not buffer.is_revoking:
+                    processed, epoch, committed = buffer.processed, buffer.processed_epoch, buffer.committed
                     self.seek(*key, position)
+                    buffer.processed, buffer.processed_epoch, buffer.committed = processed, epoch, committed
 
     # -- metadata and offsets
 
@@ -350,24 +445,34 @@ class ConsumerClient:
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the first offset of each log."""
-        found = await self._offsets_of(dict.fromkeys(checked_partitions(partitions), EARLIEST), timeout)
+        found = await self._find_offsets(dict.fromkeys(checked_partitions(partitions), EARLIEST), timeout)
         return {key: one.offset for key, one in found.items()}
 
     async def _end_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each log; with read_committed after the last stable record."""
-        found = await self._offsets_of(dict.fromkeys(checked_partitions(partitions), LATEST), timeout)
+        found = await self._find_offsets(dict.fromkeys(checked_partitions(partitions), LATEST), timeout)
         return {key: one.offset for key, one in found.items()}
 
     async def _offsets_at(
         self, times: Iterable[tuple[str, int, int]], timeout: float | None = None
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset written at or after each (topic, partition, milliseconds since 1970), or None."""
-        found = await self._offsets_of(checked_times(times), timeout)
+        found = await self._find_offsets(checked_times(times), timeout)
         return {key: None if one.offset == NO_OFFSET else one.offset for key, one in found.items()}
 
     # -- events and the end
+
+    def wakeup(self) -> None:
+        """End a poll or an iteration that another thread or task is in, or the next one, with WakeupError.
+
+        A signal handler may call it.
+        """
+        self._is_woken = True
+        self._reading = None
+        with suppress(ClosedError):
+            self._runtime.call_soon(self._fetch_buffer.wake_all)  # its lock may be held where the signal came in
 
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
         """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
@@ -378,21 +483,9 @@ class ConsumerClient:
         """
         return self._runtime.on_cluster_event(callback)
 
-    async def _close(self, timeout: float | None = 10.0) -> None:
-        """End the thread and the connections, waiting at most `timeout` seconds. A second call does nothing.
-
-        Calls that wait in `poll` raise ClosedError, and iterations end.
-        """
-        check_timeout(timeout)
-        self._is_closed = True
-        self._reading = None
-        await self._waiter.close(self._runtime, timeout)
-        self._fetch_buffer.close(ClosedError("the consumer is closed"))
-        self._free_memory()
-
     # -- buffers; the caller holds the lock
 
-    def _new_buffer(self, key: TopicPartition, start: StartOffset) -> PartitionBuffer:
+    def _new_buffer(self, key: TopicPartition, start: FetchStart) -> PartitionBuffer:
         buffer = PartitionBuffer(
             *key,
             next(self._assignment_epochs),
@@ -453,6 +546,9 @@ class ConsumerClient:
             if isinstance(item, ClientError):
                 self._client_errors.append(item.error)
                 continue
+            if isinstance(item, RebalanceStep):
+                self._take_step(item)
+                continue
             buffer = self._buffer_by_epoch.get(item.assignment_epoch)
             if buffer is not None:
                 buffer.put(item)
@@ -468,11 +564,11 @@ class ConsumerClient:
             raise self._client_errors.popleft()
         while self._ready:
             buffer = self._ready[0]
-            if not buffer.is_paused and buffer.has_next():
+            if not buffer.is_paused and not buffer.is_revoking and buffer.has_next():
                 return buffer
             self._ready.popleft()
             buffer.is_ready = False
-            if buffer.error is not None and not buffer.is_paused and not buffer.is_error_raised:
+            if buffer.error is not None and not (buffer.is_paused or buffer.is_revoking or buffer.is_error_raised):
                 self._raise_error_of(buffer)
         return None
 
@@ -480,7 +576,7 @@ class ConsumerClient:
         self,
         max_records: int,
         gather: Callable[[RecordReader, int], int],
-        taken_from: list[tuple[PartitionBuffer, int]],
+        taken_from: list[HandedOut],
     ) -> bool:
         """Call `gather` for buffers in turn; return False if none has records."""
         left, left_bytes = max_records, _POLL_BYTES
@@ -490,23 +586,30 @@ class ConsumerClient:
                 return False
             assert buffer.reader is not None
             left_bytes -= buffer.reader.size_bytes
-            taken_from.append((buffer, buffer.reader.position))
+            self._hand_out(taken_from, buffer, buffer.reader)
             left -= gather(buffer.reader, left)
         while left > 0 and left_bytes > 0 and self._ready:
             # An error after these records waits for the next poll.
             buffer = self._ready[0]
-            if buffer.is_paused or not buffer.has_next():
-                if buffer.error is not None and not buffer.is_paused and not buffer.is_error_raised:
+            if buffer.is_paused or buffer.is_revoking or not buffer.has_next():
+                if buffer.error is not None and not (buffer.is_paused or buffer.is_revoking or buffer.is_error_raised):
                     return True
                 self._ready.popleft()
                 buffer.is_ready = False
             else:
                 assert buffer.reader is not None
                 left_bytes -= buffer.reader.size_bytes
-                taken_from.append((buffer, buffer.reader.position))
+                self._hand_out(taken_from, buffer, buffer.reader)
                 left -= gather(buffer.reader, left)
         self._ready.rotate(-1)  # the next poll begins with another partition
         return True
+
+    def _hand_out(self, to: list[HandedOut], buffer: PartitionBuffer, reader: RecordReader) -> None:
+        """Note, before records are taken, that they are about to be in the program's hands."""
+        position = reader.position
+        if buffer.processed is None:
+            buffer.processed = position
+        to.append((buffer, position, buffer.leader_epoch))
 
     def _retire_reader(self, reader: RecordReader) -> None:
         self._finished.append(reader)
@@ -531,7 +634,7 @@ class ConsumerClient:
     # -- checks
 
     def _check_usable(self) -> None:
-        if self._is_closed:
+        if self._is_closed and not self._is_leaving:
             raise ClosedError("the consumer is closed")
         if self._fetch_buffer.end is not None:
             raise self._fetch_buffer.end
@@ -539,8 +642,16 @@ class ConsumerClient:
 
     def _check_readable(self) -> None:
         self._check_usable()
+        if self._is_closed:
+            raise ClosedError("the consumer is closed")
+        if self._is_woken:
+            self._is_woken = False
+            raise WakeupError("wakeup() was called")
         if not self._is_assigned:
-            raise ConfigurationError("nothing is assigned", remedy="call assign() before reading")
+            raise ConfigurationError(
+                "nothing is assigned",
+                remedy="call subscribe() or assign() before reading",
+            )
 
     def _timeout(self, timeout: float | None) -> float:
         check_timeout(timeout, none="wait for request_timeout_ms")
@@ -554,7 +665,7 @@ class ConsumerClient:
             random=Random(),
         )
 
-    async def _offsets_of(
+    async def _find_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None
     ) -> Mapping[TopicPartition, FoundOffset]:
         self._check_usable()

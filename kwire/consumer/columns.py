@@ -5,10 +5,11 @@ Nothing is decoded here: a `RecordSlice` is a range of a validated batch. pyarro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NamedTuple, Protocol, overload
 
+from kwire.cluster.waiting import blocking
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import ConfigurationError
 from kwire.records.reader import columns
@@ -16,6 +17,7 @@ from kwire.records.reader import columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kwire.consumer.buffer import PartitionBuffer
     from kwire.records.reader import BytesColumn, Columns, RecordSlice
 
 
@@ -84,6 +86,23 @@ class PartitionColumns:
         return f"<{len(self)} records of {self.topic}-{self.partition}>"
 
 
+class BatchSpan(NamedTuple):
+    """What a batch has of one partition: offsets from `first`, and `end`, the offset of the next record."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    leader_epoch: int | None
+    buffer: PartitionBuffer
+
+
+class Committer(Protocol):
+    """A consumer that commits batches."""
+
+    async def _commit(self, what: PolledBatch | None = None, *, timeout: float | None = None) -> None: ...
+
+
 class PolledBatch:
     """The records of one `poll_batch`, in the order in which `poll` would have returned them.
 
@@ -91,10 +110,35 @@ class PolledBatch:
     are copies.
     """
 
-    __slots__ = ("_slices",)
+    __slots__ = ("_owner", "_slices", "spans")
 
-    def __init__(self, slices: Sequence[RecordSlice]) -> None:
+    def __init__(
+        self,
+        slices: Sequence[RecordSlice],
+        taken_from: Iterable[tuple[PartitionBuffer, int, int | None]] = (),
+        owner: Committer | None = None,
+    ) -> None:
+        """`taken_from` has the buffers of the slices, with the position before, and the leader epoch."""
         self._slices = list(slices)
+        self._owner = owner
+        spans: dict[PartitionBuffer, BatchSpan] = {}
+        for buffer, first, epoch in taken_from:
+            begin = spans[buffer].first if buffer in spans else first
+            end = first if buffer.position is None else buffer.position
+            spans[buffer] = BatchSpan(buffer.topic, buffer.partition, begin, end, epoch, buffer)
+        self.spans = tuple(spans.values())
+
+    async def _commit(self, timeout: float | None = None) -> None:
+        """Commit what is in this batch, to its last record: see `Consumer.commit`.
+
+        Raises CommitFailedError, and commits nothing, if one of its partitions was taken away since it was polled.
+        """
+        if self._owner is None:
+            raise ConfigurationError("this batch is of no consumer that could commit it")
+        if self.spans:
+            await self._owner._commit(self, timeout=timeout)
+
+    commit = blocking(_commit)
 
     def __len__(self) -> int:
         return sum(map(len, self._slices))

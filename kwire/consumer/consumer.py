@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from kwire.cluster import Cluster
 from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
-from kwire.consumer.client import ConsumerClient
+from kwire.consumer.group_client import GroupClient
 from kwire.consumer.options import ConsumerKwargs
 from kwire.consumer.record import ConsumerRecord
 from kwire.options import translate_bootstrap
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kwire.records.reader import RecordReader
 
 
-class Consumer(ConsumerClient, RecordIterator):
+class Consumer(GroupClient, RecordIterator):
     """Reads records of assigned partitions.
 
     >>> with kwire.Consumer("localhost:9092") as consumer:            # doctest: +SKIP
@@ -100,15 +100,20 @@ class Consumer(ConsumerClient, RecordIterator):
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ConsumerKwargs]) -> None:
         self._set_up(bootstrap, options)
 
-    position = blocking(ConsumerClient._position)
-    poll = blocking(ConsumerClient._poll)
-    poll_batch = blocking(ConsumerClient._poll_batch)
-    poll_arrow = blocking(ConsumerClient._poll_arrow)
-    partitions = blocking(ConsumerClient._partitions)
-    beginning_offsets = blocking(ConsumerClient._beginning_offsets)
-    end_offsets = blocking(ConsumerClient._end_offsets)
-    offsets_at = blocking(ConsumerClient._offsets_at)
-    close = blocking(ConsumerClient._close)
+    position = blocking(GroupClient._position)
+    poll = blocking(GroupClient._poll)
+    poll_batch = blocking(GroupClient._poll_batch)
+    poll_arrow = blocking(GroupClient._poll_arrow)
+    partitions = blocking(GroupClient._partitions)
+    beginning_offsets = blocking(GroupClient._beginning_offsets)
+    end_offsets = blocking(GroupClient._end_offsets)
+    offsets_at = blocking(GroupClient._offsets_at)
+    subscribe = blocking(GroupClient._subscribe)
+    unsubscribe = blocking(GroupClient._unsubscribe)
+    allow_rebalance = blocking(GroupClient._allow_rebalance)
+    commit = blocking(GroupClient._commit)
+    committed = blocking(GroupClient._committed)
+    close = blocking(GroupClient._close)
 
     def _free_memory(self) -> None:
         self._end()

@@ -645,7 +645,9 @@ class Fetcher:
                 return
             aborted = self._aborted(response.aborted_transactions) if response.aborted_transactions else ()
             data = records[: bounds.whole_bytes]
-            self._fetch_buffer.post(CompletedFetch(state.assignment_epoch, position.offset, data, aborted, watermarks))
+            self._fetch_buffer.post(
+                CompletedFetch(state.assignment_epoch, position.offset, data, aborted, watermarks, bounds.leader_epoch)
+            )
             state.set_offset(bounds.next_offset, bounds.leader_epoch)
             state.fetch_bytes = self._partition_bytes
             if bounds.needed_bytes:

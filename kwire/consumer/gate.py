@@ -1,82 +1,33 @@
-"""The poll gate and the timer of the poll interval: whether the user may be using records that were handed out.
+"""The poll gate: whether the program may be using records that were handed out.
 
-The gate is closed from the moment in which `poll` returns records, or an iteration its next ones, until the user asks
-for more. What takes partitions away waits for an open gate, so that nobody works on records of partitions that another
-member has by now. The timer bounds how long the gate may be closed (max_poll_interval_ms).
+The gate is closed from the moment in which `poll` returns records, or an iteration its next ones, until the program
+asks for more. What takes partitions away waits for an open gate, so that nobody works on records of partitions that
+another member has by now. The `PollTimer` bounds how long the gate may be closed (max_poll_interval_ms).
 
-| event                                  | gate                              | timer             |
-|----------------------------------------|-----------------------------------|-------------------|
-| `poll` or an iteration asks for records | open: the earlier are processed   | stopped           |
-| records are returned                   | closed                            | restarted         |
-| nothing is returned                    | open                              | restarted         |
-| `allow_rebalance()`                    | open until the next records       | restarted         |
-| `keep_alive()`                         | as before                         | restarted         |
-| `close()`                              | open                              | stopped           |
+| event                                   | gate                            | timer     |
+|-----------------------------------------|---------------------------------|-----------|
+| `poll` or an iteration asks for records | open: the earlier are processed | stopped   |
+| records are returned                    | closed                          | restarted |
+| nothing is returned                     | open                            | restarted |
+| `allow_rebalance()`                     | open until the next records     | restarted |
+| `keep_alive()`                          | as before                       | restarted |
+| `close()`                               | open                            | stopped   |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from math import inf
+from typing import TYPE_CHECKING
 
+from kwire.cluster.requests import ClusterView, PendingRequest
+from kwire.errors import KwireError
 
-class PollTimer:
-    """Measures the time since the user last asked for records. Lock-free: one thread writes, the loop thread reads.
+if TYPE_CHECKING:
+    from kwire.consumer.group_member import PollTimer
 
-    `interval` is in seconds; None switches the timer off. `progress` returns something that changes while an iteration
-    reads the records that it has: that restarts the timer too, though nobody tells it.
-    """
-
-    __slots__ = ("_interval", "_on_poll", "_progress", "_seen", "_since")
-
-    def __init__(self, interval: float | None, progress: Callable[[], object] | None = None) -> None:
-        self._interval = interval
-        self._since: float | None = None
-        self._progress = progress
-        self._seen: object = None
-        self._on_poll: Callable[[], object] | None = None
-
-    # -- for the thread that polls
-
-    def restart(self, now: float) -> None:
-        """Begin to measure: `poll` returns."""
-        self._since = now
-
-    def stop(self) -> None:
-        """Measure nothing: the user waits in `poll`, or closes. Makes the call that `on_next_poll` asked for."""
-        self._since = None
-        if self._on_poll is not None:
-            on_poll, self._on_poll = self._on_poll, None
-            on_poll()
-
-    # -- for the loop thread
-
-    @property
-    def is_polling(self) -> bool:
-        """Whether the timer is stopped: the user waits in `poll`, or has never polled."""
-        return self._since is None
-
-    def expires_at(self) -> float | None:
-        """Return when the interval ends; None while it is stopped or off. Then ask `has_expired`."""
-        since = self._since
-        return None if since is None or self._interval is None else since + self._interval
-
-    def has_expired(self, now: float) -> bool:
-        """Return whether the user has not asked for records for the whole interval; False if an iteration went on."""
-        since = self._since
-        if since is None or self._interval is None or now < since + self._interval:
-            return False
-        if self._progress is not None:
-            seen = self._progress()
-            if seen != self._seen:
-                self._seen = seen
-                if self._since == since:
-                    self._since = now
-                return False
-        return True
-
-    def on_next_poll(self, callback: Callable[[], object]) -> None:
-        """Call `callback` on the polling thread when it next asks for records: `LoopThread.call_soon` of a rejoin."""
-        self._on_poll = callback
+# How often the loop looks whether an iteration goes on, and whether a step can be done without the program.
+_WATCH_SECONDS = 0.1
 
 
 class PollGate:
@@ -89,16 +40,67 @@ class PollGate:
         self.timer = timer
 
     def enter(self) -> None:
-        """The user asks for records: those handed out before are processed."""
+        """The program asks for records: those that it got are processed."""
         self.is_open = True
-        self.timer.stop()
+        self.timer.poll_began()
 
     def leave(self, now: float, *, has_records: bool) -> None:
-        """The user gets records, or none."""
+        """The program gets records, or none."""
         self.is_open = not has_records
-        self.timer.restart(now)
+        self.timer.poll_ended(now)
 
     def allow(self, now: float) -> None:
-        """The user has no use for the records any more, but does not ask for others yet."""
+        """The program has no use for its records any more, but does not ask for others yet."""
         self.is_open = True
-        self.timer.restart(now)
+        self.timer.poll_ended(now)
+
+
+class GateWatch:
+    """A `StateMachine` for what the loop has to do about the gate between two calls of the program.
+
+    `progress` returns something that changes as an iteration goes through the records that it has: that restarts the
+    poll timer. `on_step` is called again and again while a step waits for the program.
+    """
+
+    def __init__(
+        self,
+        timer: PollTimer,
+        interval: float | None,
+        progress: Callable[[], object],
+        has_step: Callable[[], bool],
+        on_step: Callable[[], object],
+    ) -> None:
+        self._timer = timer
+        self._interval = interval
+        self._progress = progress
+        self._seen: object = None
+        self._has_step = has_step
+        self._on_step = on_step
+        self._now = 0.0
+
+    def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
+        self._now = now
+        since = self._timer.since
+        if self._interval is not None and since != inf and now >= since + self._interval / 2:
+            seen = self._progress()
+            if seen != self._seen:
+                self._seen = seen
+                self._timer.poll_ended(now)
+        if self._has_step():
+            self._on_step()
+        return []
+
+    def deadline(self) -> float | None:
+        if self._has_step():
+            return self._now + _WATCH_SECONDS
+        since = self._timer.since
+        if self._interval is None or since == inf:
+            return None
+        half, step = since + self._interval / 2, self._interval / 8
+        return half if half > self._now else self._now + step
+
+    def topics(self) -> Collection[str]:
+        return ()
+
+    def closed(self, error: KwireError) -> None:
+        """Do nothing: there is nobody to tell."""

@@ -112,8 +112,8 @@ class ConsumerOptions:
         None, Text(), 'new groups only: the broker\'s assignor, such as "uniform" or "range"; None: its own choice'
     )
     session_timeout_ms: int | None = option(
-        None, Whole(1, INT32_MAX), "classic groups only: a member is dropped after this time without a heartbeat; None: "
-        "45 s", unit=MS
+        None, Whole(1, INT32_MAX), "classic groups only: a member is dropped after this time without a heartbeat; "
+        "None: 45 s", unit=MS
     )  # fmt: skip
     heartbeat_interval_ms: int | None = option(
         None, Whole(1, INT32_MAX), "classic groups only: at most a third of the session timeout; None: 3 s", unit=MS
@@ -124,12 +124,12 @@ class ConsumerOptions:
     )  # fmt: skip
     max_poll_records: int = option(500, Whole(1, INT32_MAX), "what `poll` returns at most, unless it is given a number")
     commit: CommitMode = option(
-        "auto", Choice("auto", "marks", "manual"), 'what commits: "auto" every record that was returned before the last '
-        'time that the program asked for more, "marks" what `mark` was called for, "manual" only `commit`'
+        "auto", Choice("auto", "marks", "manual"), 'what commits: "auto" every record that was returned before the '
+        'last time that the program asked for more, "marks" what `mark` was called for, "manual" only `commit`'
     )  # fmt: skip
     commit_interval_ms: int = option(
-        5_000, Whole(1, INT32_MAX), 'how often "auto" and "marks" commit; they also do before a rebalance and in `close`',
-        unit=MS
+        5_000, Whole(1, INT32_MAX), 'how often "auto" and "marks" commit; they also do before a rebalance and in '
+        "`close`", unit=MS
     )  # fmt: skip
     callbacks: CallbacksRun = option(
         "poll", Choice("poll", "background"), "where rebalance callbacks run: in the call that polls, between two "

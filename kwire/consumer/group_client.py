@@ -1,0 +1,874 @@
+"""What both faces of the consumer do as members of a group: subscribe, rebalance, commit.
+
+The `Membership` on the loop thread posts each `RebalanceStep`. The call that polls takes it between two batches (see
+`gate`), runs the callback, and reports back. A step for which no callback runs, and that touches nothing in the
+program's hands, is done by the loop thread itself, if the consumer's lock is free.
+
+Of each partition there are four numbers. The fetch position is the fetcher's. The position is the next offset that the
+program gets. All below `processed` was processed: returned before the program last asked for more, or marked. All below
+`committed` is known to be the coordinator's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
+from re import Pattern
+from typing import Any, ClassVar, Literal
+
+from kwire.arguments import check_timeout
+from kwire.cluster import Backoff, GroupMetadata
+from kwire.cluster.waiting import BLOCKING, run_blocking
+from kwire.consumer.arguments import TopicPartition, checked_partition, checked_partitions
+from kwire.consumer.assignors import make_assignors
+from kwire.consumer.auto_commit import AutoCommit
+from kwire.consumer.buffer import PartitionBuffer
+from kwire.consumer.client import ConsumerClient
+from kwire.consumer.columns import PolledBatch
+from kwire.consumer.commits import CommitManager
+from kwire.consumer.fetcher import Start
+from kwire.consumer.gate import GateWatch, PollGate
+from kwire.consumer.group_member import GroupContext, GroupOptions, LeaveMode, Member, MemberState, PollTimer
+from kwire.consumer.membership import Membership
+from kwire.consumer.offsets import COMMITTED, AtTimestamp, CommittedRequest, Offset, StartOffset
+from kwire.consumer.rebalance import RebalanceCallback, RebalanceListener, RebalanceStep
+from kwire.consumer.record import ConsumerRecord
+from kwire.consumer.subscription import Regex, Subscription
+from kwire.errors import (
+    ClosedError,
+    CommitError,
+    CommitFailedError,
+    ConfigurationError,
+    GroupError,
+    KwireError,
+    RequestTimeoutError,
+)
+
+_log = logging.getLogger("kwire.consumer")
+
+# What can be committed or marked: a record, records, a batch of `poll_batch`, or offsets of next records.
+Committable = ConsumerRecord | Iterable[ConsumerRecord] | PolledBatch | Mapping[TopicPartition, Offset | int]
+OnCommitted = Callable[[Mapping[TopicPartition, Offset], KwireError | None], object]
+SeekTarget = datetime | timedelta | Literal["earliest", "latest"]
+
+_WAIT_MAX = 1.0
+_CALLBACK_NAMES = {"prepare": "", "revoke": "on_revoked", "assign": "on_assigned", "lost": "on_lost"}
+_LEAVE_MODES: Mapping[bool | None, LeaveMode] = {None: "default", True: "leave", False: "remain"}
+_NO_GROUP = 'give the consumer a group: Consumer(bootstrap, group="billing")'
+
+
+class GroupClient(ConsumerClient):
+    """`ConsumerClient` with the methods of group members."""
+
+    _make_batch: ClassVar[type[PolledBatch]] = PolledBatch
+
+    def _new_commits(self) -> CommitManager | None:
+        options, config = self._options, self._config
+        self._gate = PollGate(PollTimer())
+        self._listener = RebalanceListener()
+        self._subscription: Subscription | None = None
+        self._membership: Membership | None = None
+        self._auto_commit: AutoCommit | None = None
+        self._steps: deque[RebalanceStep] = deque()
+        self._is_stepping = False
+        self._called_back_by: tuple[object, str] | None = None  # who runs a callback now, and which
+        self._pending_starts: dict[TopicPartition, Start] = {}  # of on_assigned, until it returns
+        self._iterating: PartitionBuffer | None = None
+        self._swept_at = 0.0
+        self._on_rebalance_pending: Callable[[Sequence[TopicPartition]], object] | None = None
+        if options.group is None:
+            return None
+        return CommitManager(
+            options.group,
+            instance_id=options.group_instance_id,
+            unknown_topic_timeout_ms=options.unknown_topic_timeout_ms,
+            backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
+            random=Random(),
+            wake=self._runtime.wakeup,
+        )
+
+    def _group_commits(self) -> CommitManager:
+        if self._commits is None:
+            raise ConfigurationError("this consumer has no group", remedy=_NO_GROUP)
+        return self._commits
+
+    # -- subscription
+
+    async def _subscribe(
+        self,
+        topics: Iterable[str | Regex] | Pattern[str] | Regex,
+        *,
+        listener: RebalanceListener | None = None,
+        on_assigned: RebalanceCallback | None = None,
+        on_revoked: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+        on_rebalance_pending: RebalanceCallback | None = None,
+    ) -> None:
+        """Join the group for these topics; it decides which of their partitions this consumer reads.
+
+        `topics` are names, a compiled pattern that is matched here, or a `kwire.Regex`, which the broker matches. The
+        callbacks get a list of (topic, partition) and run in the call that polls, between two batches; of asyncio they
+        may be coroutine functions. A `listener` is an object with these methods, any of them. They may seek, commit and
+        pause, but not poll, subscribe or close. What they raise is raised by that call, after the rebalance went on.
+
+        on_assigned           these partitions are new, before anything of them is read: a seek in it decides where
+        on_revoked            these will be another member's, after what was processed of them was committed
+        on_lost               these are another member's already; without it on_revoked is called
+        on_rebalance_pending  a rebalance waits until the program polls; called on a thread of kwire's
+        """
+        self._check_not_in_callback("subscribe()")
+        self._group_commits()
+        subscription = Subscription.of(topics)
+        found = _checked_listener(listener, on_assigned, on_revoked, on_lost)
+        if on_rebalance_pending is not None and not callable(on_rebalance_pending):
+            raise TypeError(f"on_rebalance_pending is {on_rebalance_pending!r:.60}: give a function")
+        with self._lock:
+            self._check_usable()
+            if self._is_assigned and self._subscription is None:
+                raise ConfigurationError(
+                    "this consumer has partitions by assign()", remedy="make another one, or call unsubscribe() first"
+                )
+            self._listener, self._subscription, self._is_assigned = found, subscription, True
+            self._on_rebalance_pending = on_rebalance_pending
+            self._start()
+            if self._membership is None:
+                self._membership = self._new_membership()
+                self._runtime.add(self._membership)
+                self._runtime.add(self._new_watch(self._membership))
+            self._start_auto_commit()
+            self._gate.allow(self._runtime.clock.now())
+            self._runtime.call_soon(self._membership.subscribe, subscription)
+
+    async def _unsubscribe(self, timeout: float | None = 30.0) -> None:
+        """Give up all partitions and leave the group. What was processed is committed, and on_revoked called.
+
+        Also ends an `assign`. RequestTimeoutError after `timeout` seconds.
+        """
+        self._check_not_in_callback("unsubscribe()")
+        check_timeout(timeout)
+        with self._lock:
+            self._check_usable()
+            if self._subscription is None:
+                for buffer in self._buffers.values():
+                    self._drop(buffer)
+                self._buffers, self._is_assigned = {}, False
+                if self._is_started:
+                    self._runtime.call_soon(self._fetcher.assign, [])
+                return
+        if not await self._leave_group("default", self._deadline(timeout)):
+            raise RequestTimeoutError("the consumer could not leave its group in time", group=self._options.group)
+        with self._lock:
+            self._subscription, self._is_assigned = None, False
+
+    def subscription(self) -> Subscription | None:
+        """Return what the consumer is subscribed to, or None."""
+        return self._subscription
+
+    @property
+    def member(self) -> Member:
+        """The member of the group that this consumer is now: id, epoch or generation, state, protocol."""
+        if self._membership is None:
+            return Member("", -1, MemberState.UNSUBSCRIBED, None, self._options.group_instance_id)
+        return self._membership.member()
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return the group and the member as of now, for `Producer.send_offsets`."""
+        return self._group_commits().generation
+
+    @property
+    def rebalance_pending(self) -> bool:
+        """Whether a rebalance waits until the program asks for more records."""
+        return self._membership is not None and self._membership.pending_step is not None
+
+    def keep_alive(self) -> None:
+        """Restart the poll interval: for one very slow record. Rebalances go on waiting."""
+        self._check_usable()
+        self._gate.timer.poll_ended(self._runtime.clock.now())
+
+    async def _allow_rebalance(self) -> None:
+        """Let a rebalance go on: the program has processed the records that it got, and does not ask for more yet."""
+        self._check_not_in_callback("allow_rebalance()")
+        with self._lock:
+            self._check_usable()
+            self._mark_in_hand()
+            self._receive()
+            self._gate.allow(self._runtime.clock.now())
+        while (step := self._take_next_step()) is not None:
+            failure = await self._run_step(step)
+            if failure is not None:
+                raise failure
+
+    def _new_membership(self) -> Membership:
+        options, commits = self._options, self._group_commits()
+        assignors = make_assignors(options.assignors or "cooperative-sticky")
+        context = GroupContext(
+            options=GroupOptions(
+                group=commits.generation.group_id,
+                protocol=options.group_protocol,
+                instance_id=options.group_instance_id,
+                assignors=tuple(assignors),
+                remote_assignor=options.remote_assignor,
+                session_timeout_ms=options.session_timeout_ms or 45_000,
+                heartbeat_interval_ms=options.heartbeat_interval_ms or 3_000,
+                max_poll_interval_ms=options.max_poll_interval_ms,
+                rack=options.rack,
+                is_classic_wanted=options.is_classic_wanted,
+            ),
+            fetcher=self._fetcher,
+            commits=commits,
+            post=self._post,
+            poll_timer=self._gate.timer,
+            backoff=Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_ms_max),
+            random=Random(),
+            request_timeout_ms=self._config.request_timeout_ms,
+            in_background=self._in_background,
+            wake=self._runtime.wakeup,
+        )
+        return Membership(context)
+
+    def _new_watch(self, membership: Membership) -> GateWatch:
+        interval = self._options.max_poll_interval_ms
+        return GateWatch(
+            self._gate.timer,
+            None if interval is None else interval / 1000,
+            self._progress,
+            lambda: membership.pending_step is not None,
+            self._step_waits,
+        )
+
+    def _in_background(self, work: Callable[[], Any], on_done: Callable[[Any], object]) -> None:
+        def run() -> None:
+            try:
+                result = work()
+            except BaseException as error:
+                result = error
+            with suppress(ClosedError):
+                self._runtime.call_soon(on_done, result)
+
+        self._runtime.dispatch(run)
+
+    # -- the gate
+
+    def _check_not_subscribed(self) -> None:
+        if self._subscription is not None:
+            raise ConfigurationError(
+                "the group assigns the partitions of this consumer", remedy="call unsubscribe() first"
+            )
+
+    def _check_not_in_callback(self, what: str) -> None:
+        called = self._called_back_by
+        if called is not None and called[0] == self._waiter.caller():
+            raise GroupError(
+                f"{what} was called in {called[1]}, which the rebalance waits for",
+                remedy="let the callback return, and call it then",
+                group=self._options.group,
+            )
+
+    def _check_readable(self) -> None:
+        super()._check_readable()
+        if self._membership is not None and self._membership.fatal_error is not None:
+            self._client_errors.clear()  # they have it too
+            raise self._membership.fatal_error
+
+    def _begin_read(self, what: str) -> None:
+        self._check_not_in_callback(what)
+        super()._begin_read(what)
+        if self._commits is None:
+            return
+        with self._lock:
+            self._gate.enter()
+            self._mark_in_hand()
+
+    def _end_read(self, *, is_iteration: bool) -> None:
+        if self._commits is None:
+            self._in_hand.clear()
+            return
+        with self._lock:
+            has_records = bool(self._in_hand)
+            self._iterating = self._in_hand[-1][0] if is_iteration and has_records else None
+            self._gate.leave(self._runtime.clock.now(), has_records=has_records)
+
+    def _mark_in_hand(self) -> None:
+        """Count what the program got as processed, unless it marks that itself. The caller holds the lock."""
+        self._iterating = None
+        is_marked = self._options.commit == "marks"
+        in_hand, self._in_hand = self._in_hand, []
+        if is_marked:
+            return
+        for buffer, _, epoch in in_hand:
+            buffer.processed, buffer.processed_epoch = buffer.position, epoch
+        now = self._runtime.clock.now()
+        if now >= self._swept_at + self._options.commit_interval_ms / 1000:
+            self._sweep(now)
+
+    def _sweep(self, now: float) -> None:
+        """Count as processed what lies between records: control batches, and records that compaction removed."""
+        self._swept_at = now
+        for buffer in self._buffers.values():
+            if buffer.processed is not None and not buffer.is_revoking and buffer.position is not None:
+                buffer.processed = max(buffer.processed, buffer.position)
+
+    def _progress(self) -> object:
+        buffer = self._iterating
+        return None if buffer is None else (buffer, buffer.position)
+
+    # -- rebalance steps, from the loop thread ...
+
+    def _post(self, item: Any) -> None:
+        self._fetch_buffer.post(item)
+        if isinstance(item, RebalanceStep):
+            self._step_waits()
+            pending = self._on_rebalance_pending
+            if pending is not None and item.kind in ("prepare", "lost") and not self._gate.is_open:
+                self._runtime.dispatch(pending, list(item.partitions))
+
+    def _step_waits(self) -> None:
+        """Have an iteration come by, and do steps here that need nothing of the program. Never waits for the lock."""
+        self._reading = None
+        if self._options.callbacks == "background":
+            self._runtime.dispatch(self._run_in_background)
+            return
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._is_closed and not self._is_leaving:
+                    return
+                self._receive()
+                while self._steps and not self._is_stepping and self._needs_nobody(self._steps[0]):
+                    step = self._steps.popleft()
+                    self._finish_step(step, None)
+            finally:
+                self._lock.release()
+
+    def _needs_nobody(self, step: RebalanceStep) -> bool:
+        listener = self._listener
+        if step.kind == "prepare":
+            if listener.on_revoked is not None or self._gate.timer.since == float("inf"):
+                return False
+            if self._gate.is_open:
+                return True
+            in_hand = {(buffer.topic, buffer.partition) for buffer, _, _ in self._in_hand}
+            return self._options.commit != "manual" and in_hand.isdisjoint(step.partitions)
+        return listener.callback(step) is None
+
+    # -- ... and in the call that polls
+
+    def _take_step(self, step: RebalanceStep) -> None:
+        self._steps.append(step)
+        if step.kind in ("prepare", "revoke"):
+            for key in step.partitions:
+                if key in self._buffers:
+                    self._buffers[key].is_revoking = True
+        elif step.kind == "lost":
+            self._drop_partitions(step.partitions)
+
+    def _next_step(self) -> RebalanceStep | None:
+        if not self._steps or self._is_stepping or self._options.callbacks == "background":
+            return None
+        self._is_stepping = True
+        return self._steps.popleft()
+
+    def _take_next_step(self) -> RebalanceStep | None:
+        with self._lock:
+            self._receive()
+            return self._next_step()
+
+    async def _run_step(self, step: RebalanceStep) -> BaseException | None:
+        error: BaseException | None = None
+        try:
+            with self._lock:
+                if step.kind == "assign":
+                    self._add_partitions(step.partitions)
+            callback = self._listener.callback(step)
+            if callback is not None:
+                self._called_back_by = self._waiter.caller(), _CALLBACK_NAMES[step.kind]
+                await self._waiter.call(callback, list(step.partitions))
+        except BaseException as raised:
+            error = raised
+        finally:
+            self._called_back_by = None
+            with self._lock:
+                self._is_stepping = False
+                self._finish_step(step, error)
+        return error
+
+    def _run_in_background(self) -> None:
+        """Run the waiting steps on the callback thread: callbacks="background"."""
+        while True:
+            with self._lock:
+                self._receive()
+                if not self._steps or self._is_stepping:
+                    return
+                self._is_stepping = True
+                step = self._steps.popleft()
+                if step.kind == "assign":
+                    self._add_partitions(step.partitions)
+            error: BaseException | None = None
+            try:
+                callback = self._listener.callback(step)
+                if callback is not None:
+                    run_blocking(BLOCKING.call(callback, list(step.partitions)))
+            except Exception as raised:
+                _log.exception("a callback of a rebalance raised")
+                error = raised
+            finally:
+                with self._lock:
+                    self._is_stepping = False
+                    self._finish_step(step, error)
+                self._fetch_buffer.wake_all()
+
+    def _finish_step(self, step: RebalanceStep, error: BaseException | None) -> None:
+        """Do what a step is for, and report it. The caller holds the lock."""
+        membership = self._membership
+        assert membership is not None
+        with suppress(ClosedError):
+            if step.kind == "prepare":
+                is_manual = self._options.commit == "manual"
+                self._runtime.call_soon(membership.prepared, step, {} if is_manual else self._processed_offsets())
+                return
+            if step.kind == "assign":
+                self._add_partitions(step.partitions)
+                starts, self._pending_starts = list(self._pending_starts.values()), {}
+                self._runtime.call_soon(self._fetcher.add, starts)
+            else:
+                self._drop_partitions(step.partitions)
+            self._runtime.call_soon(membership.step_done, step, error)
+
+    def _add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        for key in partitions:
+            if key not in self._buffers:
+                buffer = self._buffers[key] = self._new_buffer(key, COMMITTED)
+                self._pending_starts[key] = Start(*key, buffer.assignment_epoch, COMMITTED)
+
+    def _drop_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        self._reading = None
+        for key in partitions:
+            buffer = self._buffers.pop(key, None)
+            self._pending_starts.pop(key, None)
+            if buffer is not None:
+                self._in_hand = [one for one in self._in_hand if one[0] is not buffer]
+                if buffer.is_ready:
+                    self._ready.remove(buffer)
+                    buffer.is_ready = False
+                self._drop(buffer)
+
+    def _begin_fetching(self, start: Start) -> None:
+        key = start.topic, start.partition
+        if key in self._pending_starts:
+            self._pending_starts[key] = start
+        else:
+            super()._begin_fetching(start)
+
+    def _begin_pending(self, key: TopicPartition) -> None:
+        start = self._pending_starts.pop(key, None)
+        if start is not None:
+            self._runtime.call_soon(self._fetcher.add, [start])
+
+    # -- commits
+
+    def mark(self, what: Committable) -> None:
+        """Count records, and all before them in their partitions, as processed; for commit="marks".
+
+        `what` is as in `commit`. Partitions that this consumer does not have any more are left out.
+        """
+        if self._options.commit != "marks":
+            raise ConfigurationError(
+                f'this consumer has commit="{self._options.commit}"', remedy='mark() needs commit="marks"'
+            )
+        with self._lock:
+            self._check_usable()
+            for key, offset in self._offsets_of(what).items():
+                buffer = self._buffers.get(key)
+                if buffer is not None and (
+                    isinstance(what, Mapping) or buffer.processed is None or offset.offset > buffer.processed
+                ):
+                    buffer.processed, buffer.processed_epoch = offset.offset, offset.leader_epoch
+
+    def offsets(self) -> dict[TopicPartition, Offset]:
+        """Return what `commit()` would send now."""
+        with self._lock:
+            self._receive()
+            return self._all_offsets()
+
+    async def _commit(self, what: Committable | None = None, *, timeout: float | None = None) -> None:
+        """Commit offsets to the group, and wait until its coordinator has them.
+
+        None: everything that was returned, or marked with commit="marks"; that which is in the program's hands counts
+        as processed. A record, records or a batch of `poll_batch`: up to these, inclusive. A mapping of (topic,
+        partition): the offsets of next records, as numbers or `Offset`.
+
+        CommitFailedError: a partition belongs to another member. RebalanceInProgressError: poll, then commit.
+        CommitError: other errors of some partitions. RequestTimeoutError after `timeout` seconds, by default
+        request_timeout_ms.
+        """
+        seconds = self._timeout(timeout)
+        with self._lock:
+            self._check_usable()
+            offsets = self._checked_offsets(what)
+        if offsets:
+            await self._commit_offsets(offsets, seconds)
+
+    async def _commit_offsets(self, offsets: Mapping[TopicPartition, Offset], seconds: float) -> None:
+        future: Future[Mapping[TopicPartition, KwireError | None]] = Future()
+        self._send_commit(offsets, self._runtime.clock.now() + seconds, True, future.set_result)
+        results = await self._waiter.result_of(future, seconds + 5.0)
+        self._note_committed(offsets, results)
+        error = commit_error(results)
+        if error is not None:
+            raise error
+
+    def commit_async(self, what: Committable | None = None, *, on_done: OnCommitted | None = None) -> None:
+        """Commit as `commit` does, without waiting. An error is not retried.
+
+        `on_done(offsets, error or None)` is called on a thread of kwire's; of asyncio, in the running loop.
+        """
+        if on_done is not None and not callable(on_done):
+            raise TypeError(f"on_done is {on_done!r:.60}: give a function of the offsets and the error")
+        with self._lock:
+            self._check_usable()
+            offsets = self._checked_offsets(what)
+        dispatch = self._waiter.dispatcher(self._runtime)
+
+        def done(results: Mapping[TopicPartition, KwireError | None]) -> None:
+            self._note_committed(offsets, results)
+            error = commit_error(results)
+            if on_done is not None:
+                dispatch(on_done, offsets, error)
+            elif error is not None:
+                _log.warning("commit_async: %s", error)
+
+        self._send_commit(offsets, self._runtime.clock.now() + self._timeout(None), False, done)
+
+    async def _committed(
+        self, partitions: Iterable[TopicPartition] | None = None, timeout: float | None = None
+    ) -> dict[TopicPartition, Offset | None]:
+        """Return the group's committed offsets of these partitions (None: of the assigned); None for one without.
+
+        RequestTimeoutError after `timeout` seconds, by default request_timeout_ms.
+        """
+        commits, seconds = self._group_commits(), self._timeout(timeout)
+        keys = self.assignment() if partitions is None else checked_partitions(partitions)
+        self._check_usable()
+        with self._lock:
+            self._start()
+        requests: dict[TopicPartition, tuple[CommittedRequest, Future[Offset | None]]] = {}
+        for key in keys:
+            future: Future[Offset | None] = Future()
+            requests[key] = CommittedRequest(*key, partial(_resolve, future)), future
+        for request, _ in requests.values():
+            self._runtime.call_soon(commits.lookup, request)
+        deadline = self._runtime.clock.now() + seconds
+        try:
+            return {
+                key: await self._waiter.result_of(future, max(0.0, deadline - self._runtime.clock.now()))
+                for key, (_, future) in requests.items()
+            }
+        finally:
+            with suppress(ClosedError):
+                for request, future in requests.values():
+                    if not future.done():
+                        self._runtime.call_soon(commits.cancel, request)
+
+    def _send_commit(
+        self,
+        offsets: Mapping[TopicPartition, Offset],
+        deadline: float,
+        retries: bool,
+        on_done: Callable[[Mapping[TopicPartition, KwireError | None]], None],
+    ) -> None:
+        commits = self._group_commits()
+        self._start()
+        self._runtime.call_soon(partial(commits.commit, offsets, on_done, deadline=deadline, retries=retries))
+
+    def _note_committed(
+        self, offsets: Mapping[TopicPartition, Offset], results: Mapping[TopicPartition, KwireError | None]
+    ) -> None:
+        for key, error in results.items():
+            buffer = self._buffers.get(key)
+            if error is None and buffer is not None:
+                buffer.committed = offsets[key].offset
+
+    def _start_auto_commit(self) -> None:
+        if self._auto_commit is None and self._options.commit != "manual":
+            self._auto_commit = AutoCommit(
+                self._options.commit_interval_ms / 1000,
+                self._group_commits(),
+                self._processed_offsets,
+                self._note_committed,
+            )
+            self._runtime.add(self._auto_commit)
+
+    def _processed_offsets(self) -> dict[TopicPartition, Offset]:
+        """Return what was processed and is not committed. Needs no lock: see `_processed`."""
+        found: dict[TopicPartition, Offset] = {}
+        for key, buffer in list(self._buffers.items()):
+            processed = self._processed(buffer)
+            if processed is not None and processed.offset != buffer.committed:
+                found[key] = processed
+        return found
+
+    def _processed(self, buffer: PartitionBuffer) -> Offset | None:
+        """Return up to where a partition was processed.
+
+        The loop thread may read it while the program is handed records: so `processed` is set before the position
+        moves, and an iteration is noted after it has begun and no longer noted before its reader is used otherwise.
+        """
+        position = buffer.position
+        if self._iterating is buffer and position is not None and self._options.commit != "marks":
+            reader = buffer.reader
+            if reader is not None and len(reader) and self._iterating is buffer and buffer.processed is not None:
+                return Offset(max(buffer.processed, position - 1), buffer.leader_epoch)  # but for the last one
+        if buffer.processed is not None:
+            return Offset(buffer.processed, buffer.processed_epoch)
+        if position is None or self._options.commit == "marks":
+            return None
+        return Offset(position)  # where it begins: nothing of it was returned yet
+
+    def _all_offsets(self) -> dict[TopicPartition, Offset]:
+        found: dict[TopicPartition, Offset] = {}
+        epochs = {buffer: epoch for buffer, _, epoch in self._in_hand}
+        for key, buffer in self._buffers.items():
+            if self._options.commit == "marks":
+                if buffer.processed is not None:
+                    found[key] = Offset(buffer.processed, buffer.processed_epoch)
+            elif buffer.position is not None:
+                found[key] = Offset(buffer.position, epochs.get(buffer, buffer.processed_epoch))
+        return found
+
+    def _checked_offsets(self, what: Committable | None) -> dict[TopicPartition, Offset]:
+        self._group_commits()
+        if what is None:
+            self._receive()
+            return self._all_offsets()
+        return self._offsets_of(what)
+
+    def _offsets_of(self, what: Committable) -> dict[TopicPartition, Offset]:
+        """Return the offsets of the next records. Raises TypeError, ConfigurationError, CommitFailedError."""
+        if isinstance(what, PolledBatch):
+            return self._batch_offsets(what)
+        if isinstance(what, Mapping):
+            return {checked_partition(*key): _checked_offset(value) for key, value in what.items()}
+        records: Any = [what] if isinstance(what, ConsumerRecord) else what
+        if isinstance(records, (str, bytes)) or not isinstance(records, Iterable):
+            raise TypeError(
+                f"{what!r:.60} cannot be committed: give records, a batch, or {{(topic, partition): offset}}"
+            )
+        found: dict[TopicPartition, int] = {}
+        for record in records:
+            if not isinstance(record, ConsumerRecord):
+                raise TypeError(f"{record!r:.60} is not a record of a consumer")
+            key = record.topic, record.partition
+            found[key] = max(found.get(key, 0), record.offset + 1)
+        return {key: Offset(offset, self._epoch_before(key, offset)) for key, offset in found.items()}
+
+    def _epoch_before(self, key: TopicPartition, offset: int) -> int | None:
+        """Return the leader epoch of the record before `offset`, if it is in the program's hands."""
+        for buffer, first, epoch in self._in_hand:
+            if (buffer.topic, buffer.partition) == key and first < offset and buffer.position is not None:
+                return epoch if offset <= buffer.position else None
+        return None
+
+    def _batch_offsets(self, batch: PolledBatch) -> dict[TopicPartition, Offset]:
+        found: dict[TopicPartition, Offset] = {}
+        for span in batch.spans:
+            key = span.topic, span.partition
+            if self._buffers.get(key) is not span.buffer:
+                raise CommitFailedError(
+                    "the partition was taken away since the batch was polled: nothing was committed",
+                    topic=span.topic,
+                    partition=span.partition,
+                    group=self._options.group,
+                    remedy="its new owner processes from the last committed offset",
+                )
+            found[key] = Offset(span.end, span.leader_epoch)
+        return found
+
+    # -- seeking
+
+    def seek_to(self, where: SeekTarget, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Continue to read partitions (None: all assigned) from a time or an end of their logs.
+
+        A datetime with a time zone; a timedelta back from now, such as timedelta(hours=-2); "earliest" or "latest". A
+        log without a record that young continues at its end. In on_assigned it wins over committed offsets.
+        """
+        start: StartOffset
+        if isinstance(where, timedelta):
+            ago = abs(where) // timedelta(milliseconds=1)
+            start = AtTimestamp(max(0, self._runtime.clock.time_ms() - ago))
+        elif isinstance(where, datetime):
+            if where.tzinfo is None:
+                raise ConfigurationError(f"{where!r} has no time zone", remedy="give one, such as datetime.UTC")
+            start = AtTimestamp(max(0, int(where.timestamp() * 1000)))
+        elif where in ("earliest", "latest"):
+            start = where
+        else:
+            raise TypeError(f'where is {where!r:.60}: give a datetime, a timedelta, "earliest" or "latest"')
+        keys = self.assignment() if partitions is None else checked_partitions(partitions)
+        for key in keys:
+            self.seek(*key, start)
+
+    # -- the end
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        return None if timeout is None else self._runtime.clock.now() + timeout
+
+    async def _leave_group(self, mode: LeaveMode, deadline: float | None) -> bool:
+        """Leave the group, running the steps that this takes; return whether it was done by `deadline`."""
+        membership = self._membership
+        if membership is None:
+            return True
+        left: Future[None] = Future()
+
+        def on_left() -> None:
+            if not left.done():
+                left.set_result(None)
+                self._fetch_buffer.wake_all()
+
+        self._is_leaving = True
+        try:
+            with self._lock:
+                self._in_hand.clear()  # nobody asked for more: it is not processed
+                self._iterating = None
+                self._gate.enter()
+                self._runtime.call_soon(membership.leave, mode, on_left)
+            while not left.done():
+                wakeups = self._fetch_buffer.wakeups
+                step = self._take_next_step()
+                if step is not None:
+                    failure = await self._run_step(step)
+                    if failure is not None:
+                        if not isinstance(failure, Exception):
+                            raise failure
+                        _log.error("a callback raised while the consumer left its group", exc_info=failure)
+                    continue
+                wait = _WAIT_MAX if deadline is None else min(_WAIT_MAX, deadline - self._runtime.clock.now())
+                if wait <= 0:
+                    return False
+                if self._fetch_buffer.end is not None:
+                    return False
+                if not left.done():
+                    await self._fetch_buffer.wait(wakeups, wait, self._waiter)
+            return True
+        finally:
+            self._is_leaving = False
+
+    async def _close(self, timeout: float | None = 30.0, *, leave: bool | None = None) -> None:
+        """Commit what was processed, leave the group, end the thread and the connections, within `timeout` seconds.
+
+        What the program got last is not committed, unless it asked for more since or commits it itself. `leave` says
+        whether the group gives the partitions to others at once; None: unless this is a static member, which may come
+        back. Calls that wait in `poll` raise ClosedError, and iterations end. A second call does nothing.
+        """
+        self._check_not_in_callback("close()")
+        check_timeout(timeout)
+        if leave not in _LEAVE_MODES:
+            raise TypeError(f"leave is {leave!r}: give True, False or None")
+        if self._is_closed or self._runtime.is_forked:
+            return
+        deadline = self._deadline(timeout)
+        self._is_closed = True
+        self._reading = None
+        try:
+            if self._runtime.is_running:
+                self._fetch_buffer.wake_all()
+                await self._waiter.shielded(self._give_up(_LEAVE_MODES[leave], deadline))
+        finally:
+            await self._waiter.close(
+                self._runtime, None if deadline is None else max(1.0, deadline - self._runtime.clock.now())
+            )
+            self._fetch_buffer.close(ClosedError("the consumer is closed"))
+            self._free_memory()
+
+    async def _give_up(self, mode: LeaveMode, deadline: float | None) -> None:
+        try:
+            if self._subscription is None and self._commits is not None and self._options.commit != "manual":
+                offsets = self._processed_offsets()
+                if offsets:
+                    seconds = 30.0 if deadline is None else max(0.0, deadline - self._runtime.clock.now())
+                    await self._commit_offsets(offsets, seconds)
+            is_done = await self._leave_group(mode, deadline)
+            if not is_done:
+                _log.warning("group %s: the consumer is closed before it could leave", self._options.group)
+                await self._lose_rest()
+        except KwireError as error:
+            _log.warning("while the consumer is closed: %s", error)
+
+    async def _lose_rest(self) -> None:
+        """Call on_lost for the partitions that could not be given up properly."""
+        with self._lock:
+            if self._is_stepping:
+                return
+            partitions = tuple(sorted(self._buffers))
+            self._drop_partitions(partitions)
+        callback = self._listener.callback(RebalanceStep("lost", partitions, -1, {}))
+        if callback is not None:
+            try:
+                await self._waiter.call(callback, list(partitions))
+            except Exception:
+                _log.exception("on_lost raised")
+
+    # -- batches
+
+    def _new_batch(self, pieces: list[Any], taken_from: list[Any]) -> PolledBatch:
+        return self._make_batch(pieces, taken_from, self)
+
+
+def _resolve(future: Future[Offset | None], result: Offset | KwireError | None, now: float) -> None:
+    if isinstance(result, KwireError):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+def _checked_offset(value: object) -> Offset:
+    if isinstance(value, Offset):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Offset(value)
+    raise TypeError(f"{value!r:.60} is not an offset: give the number of the next record, or an Offset")
+
+
+def _checked_listener(
+    listener: object,
+    on_assigned: RebalanceCallback | None,
+    on_revoked: RebalanceCallback | None,
+    on_lost: RebalanceCallback | None,
+) -> RebalanceListener:
+    given = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
+    if listener is not None:
+        if any(callback is not None for callback in given.values()):
+            raise ConfigurationError("a listener and callbacks were given", remedy="give one or the other")
+        given = {name: getattr(listener, name, None) for name in given}
+        if all(callback is None for callback in given.values()):
+            raise TypeError(f"{listener!r:.60} has none of on_assigned, on_revoked and on_lost")
+    for name, callback in given.items():
+        if callback is not None and not callable(callback):
+            raise TypeError(f"{name} is {callback!r:.60}: give a function of a list of (topic, partition)")
+    return RebalanceListener(**given)
+
+
+def commit_error(results: Mapping[TopicPartition, KwireError | None]) -> KwireError | None:
+    """Return the error of a commit: of one kind, if nothing was committed and all failed alike, else CommitError."""
+    failed = {key: error for key, error in results.items() if error is not None}
+    if not failed:
+        return None
+    first = next(iter(failed.values()))
+    if len(failed) == len(results) and len({type(error) for error in failed.values()}) == 1:
+        return first
+    committed = [key for key in results if key not in failed]
+    error = CommitError(
+        f"{len(failed)} of {len(results)} offsets were not committed; the first: {first}",
+        failed=failed,
+        committed=committed,
+        remedy=first.remedy,
+    )
+    error.__cause__ = first
+    return error
+
+
+__all__ = ["Committable", "GroupClient", "OnCommitted", "SeekTarget", "commit_error"]
