@@ -77,7 +77,6 @@ _CONSUMER = {
     "queued_max_messages_kbytes": "max_buffered_bytes",
     "auto_commit_interval_ms": "commit_interval_ms",
     "auto_offset_reset": "on_no_offset",
-    "enable_auto_commit": "commit",
     "group_id": "group",
     "group_remote_assignor": "remote_assignor",
     "partition_assignment_strategy": "assignors",
@@ -124,6 +123,7 @@ OWNERS: Mapping[str, str] = {
 
 # Options of other clients without a counterpart, and what to do instead.
 NOT_SUPPORTED: Mapping[str, str] = {
+    "enable_auto_commit": 'it is commit="auto" or commit="manual"',
     "interceptor_classes": "kwire has no interceptors",
     "metric_reporters": "see kwire.metrics",
     "consumer_timeout_ms": "give a timeout to Consumer.poll",

@@ -106,7 +106,7 @@ def test_the_page_and_the_hints_of_the_constructors_agree() -> None:
                 for other in {cell.strip("`") for cell in others[:3]} - {"-", own}:
                     if own == "-":
                         assert normalized(other) in NOT_SUPPORTED, other
-                    elif normalized(other) != "auto_offset_reset":  # on_out_of_range is only a part of it
+                    else:
                         assert kwire_name(other) == own, other
 
 

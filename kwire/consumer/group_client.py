@@ -644,8 +644,14 @@ class GroupClient(ConsumerClient):
         self._group_commits()
         if what is None:
             self._receive()
-            return self._all_offsets()
-        return self._offsets_of(what)
+            offsets = self._all_offsets()
+        else:
+            offsets = self._offsets_of(what)
+        for key, offset in offsets.items():
+            buffer = self._buffers.get(key)
+            if buffer is not None:  # else the coordinator's errors say so
+                buffer.processed, buffer.processed_epoch = offset.offset, offset.leader_epoch
+        return offsets
 
     def _offsets_of(self, what: Committable) -> dict[TopicPartition, Offset]:
         """Return the offsets of the next records. Raises TypeError, ConfigurationError, CommitFailedError."""
