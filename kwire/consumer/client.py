@@ -189,14 +189,19 @@ class ConsumerClient:
             self._check_usable()
             buffer = self._assigned(topic, partition)
             self._in_hand = [one for one in self._in_hand if one[0] is not buffer]
-            self._fetch_buffer.pause(buffer.assignment_epoch, False)
-            del self._buffer_by_epoch[buffer.assignment_epoch]
-            assignment_epoch = next(self._assignment_epochs)
-            buffer.restart(assignment_epoch, known_offset(offset))
-            self._buffer_by_epoch[assignment_epoch] = buffer
-            self._fetch_buffer.pause(assignment_epoch, buffer.is_paused)
-            self._reading = None
-            self._begin_fetching(Start(topic, partition, assignment_epoch, offset, buffer.is_paused))
+            buffer.processed = buffer.processed_epoch = buffer.committed = None
+            self._fetch_from(buffer, offset)
+
+    def _fetch_from(self, buffer: PartitionBuffer, offset: StartOffset) -> None:
+        """Drop what was fetched of a partition, and fetch it from `offset`. The caller holds the lock."""
+        self._fetch_buffer.pause(buffer.assignment_epoch, False)
+        del self._buffer_by_epoch[buffer.assignment_epoch]
+        assignment_epoch = next(self._assignment_epochs)
+        buffer.restart(assignment_epoch, known_offset(offset))
+        self._buffer_by_epoch[assignment_epoch] = buffer
+        self._fetch_buffer.pause(assignment_epoch, buffer.is_paused)
+        self._reading = None
+        self._begin_fetching(Start(buffer.topic, buffer.partition, assignment_epoch, offset, buffer.is_paused))
 
     def _begin_fetching(self, start: Start) -> None:
         """Have the loop fetch an assigned partition from another position. The caller holds the lock."""
@@ -423,12 +428,10 @@ class ConsumerClient:
         """
         with suppress(KwireError), self._lock:
             before = {buffer: position for buffer, position, _ in reversed([*taken_from])}  # the first of each
-            for key, buffer in list(self._buffers.items()):
+            for buffer in list(self._buffers.values()):
                 position = before.get(buffer, buffer.position)
                 if position is not None and not buffer.is_revoking:
-                    processed, epoch, committed = buffer.processed, buffer.processed_epoch, buffer.committed
-                    self.seek(*key, position)
-                    buffer.processed, buffer.processed_epoch, buffer.committed = processed, epoch, committed
+                    self._fetch_from(buffer, position)
 
     # -- metadata and offsets
 
@@ -528,12 +531,12 @@ class ConsumerClient:
 
         They are fetched again from their positions once they are resumed.
         """
-        for key, buffer in list(self._buffers.items()):
+        for buffer in list(self._buffers.values()):
             if not self._fetch_buffer.exceeds_paused_bytes():
                 return
             position = buffer.position
             if buffer.is_paused and position is not None and buffer.error is None:
-                self.seek(*key, position)
+                self._fetch_from(buffer, position)
 
     def _mark_ready(self, buffer: PartitionBuffer) -> None:
         if not buffer.is_ready:

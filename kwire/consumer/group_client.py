@@ -659,13 +659,15 @@ class GroupClient(ConsumerClient):
             return self._batch_offsets(what)
         if isinstance(what, Mapping):
             return {checked_partition(*key): _checked_offset(value) for key, value in what.items()}
-        records: Any = [what] if isinstance(what, ConsumerRecord) else what
+        records: Any = what
+        if isinstance(what, ConsumerRecord):
+            records = [what]
         if isinstance(records, (str, bytes)) or not isinstance(records, Iterable):
             raise TypeError(
                 f"{what!r:.60} cannot be committed: give records, a batch, or {{(topic, partition): offset}}"
             )
         found: dict[TopicPartition, int] = {}
-        for record in records:
+        for record in iter(records):
             if not isinstance(record, ConsumerRecord):
                 raise TypeError(f"{record!r:.60} is not a record of a consumer")
             key = record.topic, record.partition

@@ -410,7 +410,7 @@ def test_paused_data_beyond_the_limit_is_dropped_and_fetched_again() -> None:
             consumer.resume()
             got += consumer.poll(max_records=50, timeout=10.0)
             consumer.pause()
-            assert not consumer._fetch_buffer.exceeds_paused_bytes()  # type: ignore[attr-defined]
+            assert not consumer._fetch_buffer.exceeds_paused_bytes()
             consumer.resume()
         got += read(consumer, 8_000 - len(got))
         assert numbers(got) == {partition: list(range(1_000)) for partition in range(8)}

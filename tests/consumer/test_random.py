@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from kwire.consumer.buffer import ClientError
+from kwire.consumer.rebalance import RebalanceStep
 from kwire.errors import DisconnectedError, ErrorCode, RequestTimeoutError
 from tests.cluster.snapshots import snapshot
 from tests.consumer.world import Key, Sent, World, batch, take
@@ -117,7 +118,7 @@ class History:
 
     def absorb(self) -> None:
         for item in self.world.posted():
-            assert not isinstance(item, ClientError)
+            assert not isinstance(item, (ClientError, RebalanceStep))
             buffer = self.world.buffers[item.assignment_epoch]
             if item.assignment_epoch == self.assignment_epochs[buffer.topic, buffer.partition]:
                 buffer.put(item)

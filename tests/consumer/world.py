@@ -17,6 +17,7 @@ from kwire.consumer.buffer import ClientError, FetchBuffer, Item, PartitionBuffe
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.offsets import CommittedRequest, FetchStart, Offset, OffsetFetcher, known_offset
 from kwire.consumer.options import ConsumerOptions
+from kwire.consumer.rebalance import RebalanceStep
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import KwireError, UnsupportedVersionError
 from kwire.protocol import Request, Response
@@ -373,6 +374,7 @@ class World:
             if isinstance(item, ClientError):
                 self.client_errors.append(item.error)
             else:
+                assert not isinstance(item, RebalanceStep)
                 self.buffers[item.assignment_epoch].put(item)
         for buffer in self.buffers.values():
             while buffer.has_next():
