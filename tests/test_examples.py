@@ -99,6 +99,10 @@ def test_partitioner(cluster: Cluster) -> None:
     assert run("partitioner.py", cluster.bootstrap) == "50 in partition 0, 50 in the others\n"
 
 
+def test_assignor() -> None:
+    assert run("assignor.py").splitlines() == ["large: 6 partitions", "small: 2 partitions", "idle: 0 partitions"]
+
+
 def test_selector(cluster: Cluster) -> None:
     assert run("selector.py", cluster.bootstrap).splitlines()[0] == "5 topics, 1 brokers"
 

@@ -171,7 +171,7 @@ class _General:
         `settled` as in `level`.
         """
         moved = False
-        dead: set[str] = set()
+        dead: tuple[set[str], set[str]] = set(), set()
         fullest = [(-load, member) for member, load in self._load.items()]
         heapify(fullest)
         while fullest:
@@ -187,12 +187,13 @@ class _General:
                 heappush(fullest, (-self._load[chain[0][2]], chain[0][2]))
         return moved
 
-    def _chain(self, source: str, dead: set[str], settled: bool) -> list[tuple[str, str, str]]:
+    def _chain(self, source: str, dead: tuple[set[str], set[str]], settled: bool) -> list[tuple[str, str, str]]:
         """Return (giver, topic, taker) from the end to `source`, which has two partitions more than the last taker.
 
-        Without such a chain, return nothing and add what was searched to `dead`: all of it has about as many partitions
-        as `source`, so that searches for emptier members, from members that are no fuller, would not end in it.
+        Without such a chain, return nothing and add the members and topics that were searched to `dead`: what they lead
+        to is about as full as `source`, so that searches from members that are no fuller need not enter them.
         """
+        dead_members, dead_topics = dead
         came_from: dict[str, tuple[str, str]] = {}
         seen = {source}
         topics: set[str] = set()
@@ -200,11 +201,11 @@ class _General:
         while givers:
             giver = givers.popleft()
             for topic, pile in self._piles[giver].items():
-                if topic in topics or not pile.can_give(settled):
+                if topic in topics or topic in dead_topics or not pile.can_give(settled):
                     continue
                 topics.add(topic)
                 for taker in self._subscribers[topic]:
-                    if taker in seen or taker in dead:
+                    if taker in seen or taker in dead_members:
                         continue
                     seen.add(taker)
                     came_from[taker] = giver, topic
@@ -217,7 +218,8 @@ class _General:
                         chain.append((giver, topic, taker))
                         taker = giver
                     return chain
-        dead |= seen
+        dead_members |= seen
+        dead_topics |= topics
         return []
 
     def _choose(self, topic: str, pile: _Pile, taker: str) -> int:
