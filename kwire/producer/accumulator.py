@@ -37,6 +37,7 @@ from zlib import crc32
 from kwire.errors import BufferFullError, KwireError
 from kwire.producer.batch_builder import UNDESIGNATED, UNROUTED, BatchBuilder, DeliveryCallbacks, Dispatch, RecordFuture
 from kwire.producer.futures import MakeResponse, ProduceResponse, own_copy
+from kwire.producer.message import PARTITION_END, TIMESTAMP_END
 from kwire.records.rows import RECORD_OVERHEAD_BYTES_MAX, Headers, record_bytes_max
 from kwire.wire.accel import speedups
 from kwire.wire.buffers import Bytes
@@ -276,8 +277,8 @@ class RecordAccumulator:
         now = self._time_ms() if timestamp_ms is None else timestamp_ms
         state = self._topics.get(topic) if type(topic) is str else None
         if (
-            state is not None and size <= self._record_bytes_max and not headers and _is_from_0(now, 1 << 63)
-            and (partition is None or _is_from_0(partition, 1 << 31))
+            state is not None and size <= self._record_bytes_max and not headers and _is_below(now, TIMESTAMP_END)
+            and (partition is None or _is_below(partition, PARTITION_END))
             and (on_delivery is None or callable(on_delivery))
         ):  # fmt: skip
             future: RecordFuture = _blank(self._future_class)
@@ -618,7 +619,8 @@ def _no_partition(key: bytes, count: int) -> int:
     return UNDESIGNATED
 
 
-def _is_from_0(number: Any, end: int) -> bool:
+def _is_below(number: Any, end: int) -> bool:
+    """Return whether `number` is a plain int from 0 to end - 1. `send` leaves any other to its slow path."""
     return type(number) is int and 0 <= number < end
 
 

@@ -11,10 +11,11 @@ It is the loop thread's view of a `BatchBuilder`, or of a part of one after a sp
 - sequenced: an idempotent producer has put it into a request. From then on it is immutable: same bytes, producer id,
   epoch and sequence, until it is acknowledged or the epoch is bumped (rule 2).
 - decided (`is_decided`, `error`): its outcome is known; it waits until earlier batches of the partition are decided.
-- completed: its futures have their outcome. With `is_overdue` they got it early, at the deadline, while the batch
-  was in flight or waiting to be retried; it still goes through "decided", for its place and its memory.
+- completed (`is_completed`): its futures have their outcome. A batch that is past its deadline while it is in flight or
+  waits to be retried is completed before it is decided, and keeps its place and its memory until then.
 
-`possibly_persisted` may become true whenever a request that carried it got no clear response.
+Open, closed and sequenced follow from `count` and `sequence`. The other flags are facts that exclude none of these:
+`possibly_persisted` (a request that carried it got no clear response), `assigned_at_drain`, `is_piece`, `was_named`.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class ProducerBatch:
         "deadline",
         "encoded",
         "error",
+        "is_completed",
         "is_decided",
-        "is_overdue",
         "is_piece",
         "is_transactional",
         "last_error",
@@ -84,28 +85,26 @@ class ProducerBatch:
         # -1 until it is closed. `size_bytes`: as an uncompressed v2 batch; `buffered_bytes`: the bound on its bytes in
         # any format, by which its records were charged to the memory limit.
         self.count = self.size_bytes = self.buffered_bytes = -1
-        self.is_piece = False  # of a builder
-        self.assigned_at_drain = False  # given its partition when drained
-        self.number = 0  # in the order in which the topic's were designated
+        self.is_piece = False  # a part of its builder
+        self.assigned_at_drain = False  # its partition was chosen when it was drained
+        self.number = 0  # in the order in which the topic's batches got partitions
         self.attempts = 0
         self.retries = 0  # attempts that failed for a reason of its own
-        self.tried_at: tuple[str, int] | None = None  # the broker that it was sent to last, and the version of Produce
-        self.was_named = False  # some request asked for its topic by name, not by id
+        self.tried_at: tuple[str, int] | None = None  # the last broker it was sent to, and the version of Produce
+        self.was_named = False  # a request had its topic by name, not by id
         self.last_error: KwireError | None = None
-        # A request that carried it may have been applied: there was no response, or one that leaves it open.
         self.possibly_persisted = False
-        # Its outcome is known, and told when the batches before it in the partition's line are decided too (rule 10).
         self.is_decided = False
-        self.error: KwireError | None = None  # of a batch that is decided; None: it was acknowledged
-        self.unresolved: deque[ProducerBatch] | None = None  # None where no order is kept
-        self.is_overdue = False  # its responses were told that their time is up while a request carried it
+        self.error: KwireError | None = None  # once it is decided; None: it was acknowledged
+        self.unresolved: deque[ProducerBatch] | None = None  # None if no order is kept
+        self.is_completed = False
         self.sequence = NO_SEQUENCE
         self.is_transactional = False
         self.producer_id = -1
         self.producer_epoch = -1
         self.encoded: bytes | bytearray | memoryview | None = None
         self.magic = -1
-        # Where the broker put it; -1 where it did not say.
+        # From the response; -1 if it has none.
         self.base_offset = self.append_time_ms = -1
 
     def piece(self, start: int, end: int, size_bytes: int, buffered_bytes: int) -> ProducerBatch:
@@ -201,7 +200,9 @@ class ProducerBatch:
         return self.encoded
 
     def complete(self, error: KwireError | None) -> None:
-        """Complete its futures: with the error, or with the offsets that the broker returned."""
+        """Complete its futures, once: with the error, or with the offsets that the broker returned."""
+        assert not self.is_completed
+        self.is_completed = True
         resolve(self.builder, self._start, self._start + self.count, self.base_offset, self.append_time_ms, error)
 
     def drop(self) -> None:

@@ -19,7 +19,6 @@ from importlib.util import find_spec
 from random import Random
 from typing import Any, TypeVar
 
-from kwire.arguments import is_int, wrong_type
 from kwire.cluster import (
     Backoff,
     ClientConfig,
@@ -61,7 +60,16 @@ from kwire.producer.bulk import (
 )
 from kwire.producer.explain import Explanation
 from kwire.producer.futures import Callbacks, MakeResponse, ProduceResponse, refused, wait_for
-from kwire.producer.message import Data, Headers, Message, check_message, to_bytes, to_headers
+from kwire.producer.message import (
+    Data,
+    Headers,
+    Message,
+    check_message,
+    check_partition,
+    check_timestamp,
+    to_bytes,
+    to_headers,
+)
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.options import ProducerSettings
 from kwire.producer.partitioner import own_rule, routing
@@ -302,10 +310,7 @@ class ProducerClient:
         key_bytes, value_bytes = to_bytes(key, "key"), to_bytes(value, "value")
         header_tuple = to_headers(headers) if headers else ()
         size_bytes = record_bytes_max(key_bytes, value_bytes, header_tuple)
-        if partition is not None and not is_int(partition):
-            raise wrong_type("partition", partition, "an int from 0 up, or None to have one chosen")
-        if partition is not None and not 0 <= partition < 2**31:
-            raise ValueError(f"partition is {partition}: it must be from 0 to 2**31 - 1")
+        check_partition(partition)
         if size_bytes > self._record_bytes_max:
             raise RecordTooLargeError(
                 f"the record has {size_bytes} bytes, {self._record_bytes_max} are allowed",
@@ -316,10 +321,8 @@ class ProducerClient:
             )
         if timestamp_ms is None:
             timestamp_ms = self._time_ms()
-        elif not is_int(timestamp_ms):
-            raise wrong_type("timestamp_ms", timestamp_ms, "milliseconds since 1970 as an int, or None for now")
-        elif not 0 <= timestamp_ms < 2**63:
-            raise ValueError(f"timestamp_ms is {timestamp_ms}: it must be milliseconds since 1970")
+        else:
+            check_timestamp(timestamp_ms)
         return PendingRecord(
             topic, partition, (timestamp_ms, key_bytes, value_bytes, header_tuple), size_bytes, terms, make
         )

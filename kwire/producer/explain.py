@@ -97,7 +97,7 @@ def _records(explainer: Explainer, now: float, view: ClusterView) -> Awaited | N
             continue
         held = explainer.explain(name, None, now, view)
         out = sum(
-            len(batch) for queue in topic.partitions.values() for batch in queue.in_flight() if not batch.is_overdue
+            len(batch) for queue in topic.partitions.values() for batch in queue.in_flight() if not batch.is_completed
         )
         why = next((f" ({reason.hold}: {reason.detail})" for reason in held.reasons), "")
         parts.append(f"{held.records_queued + out} of topic {name}{why}")
@@ -213,7 +213,7 @@ class Explainer(NamedTuple):
             reasons = self._of_partition(queues[0], now, view)
         if self.buffer_pool.waiting_for(topic):
             reasons.append(self._memory(topic))
-        unresolved = [batch for batch in waiting + out if not batch.is_overdue]  # overdue batches have failed already
+        unresolved = [batch for batch in waiting + out if not batch.is_completed]  # overdue batches have failed already
         return Explanation(
             topic,
             partition,

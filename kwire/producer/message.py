@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kwire.arguments import wrong_type
+from kwire.arguments import is_int, wrong_type
 
 Data = bytes | bytearray | memoryview | str | None
 Headers = Mapping[str, Data] | Iterable[tuple[str, Data]] | None
@@ -27,6 +27,26 @@ def check_message(message: object) -> None:
     """Raise TypeError unless `message` is a `Message`."""
     if not isinstance(message, Message):
         raise wrong_type("an item of messages", message, "a kwire.Message")
+
+
+# The bounds of Kafka's int32 and int64 fields; none is negative.
+PARTITION_END, TIMESTAMP_END = 1 << 31, 1 << 63
+
+
+def check_partition(partition: int | None) -> None:
+    """Raise TypeError or ValueError unless `partition` is a partition's index or None."""
+    if partition is not None and not is_int(partition):
+        raise wrong_type("partition", partition, "an int from 0 up, or None to have one chosen")
+    if partition is not None and not 0 <= partition < PARTITION_END:
+        raise ValueError(f"partition is {partition}: it must be from 0 to 2**31 - 1")
+
+
+def check_timestamp(timestamp_ms: int) -> None:
+    """Raise TypeError or ValueError unless `timestamp_ms` is a time that a record can have."""
+    if not is_int(timestamp_ms):
+        raise wrong_type("timestamp_ms", timestamp_ms, "milliseconds since 1970 as an int, or None for now")
+    if not 0 <= timestamp_ms < TIMESTAMP_END:
+        raise ValueError(f"timestamp_ms is {timestamp_ms}: it must be milliseconds since 1970")
 
 
 def to_bytes(data: Data, name: str) -> bytes | None:

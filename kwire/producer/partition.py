@@ -284,12 +284,12 @@ class PartitionQueue:
         complete in order (rule 10): an earlier one may have a longer timeout of its own.
         """
         unresolved = self.unresolved()
-        if not any(batch.deadline <= now and not batch.is_overdue for batch in unresolved):
+        if not any(batch.deadline <= now and not batch.is_completed for batch in unresolved):
             return []
         queued = set(self.queued)
         overdue, is_first = [], True
         for batch in unresolved:
-            if batch.is_overdue:
+            if batch.is_completed:
                 continue
             has_own_timeout = batch.terms is not None and batch.terms.timeout is not None
             if (

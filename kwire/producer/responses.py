@@ -352,7 +352,7 @@ class ResponseHandler:
             case ErrorAction.FAIL_MAYBE_PERSISTED:
                 batch.possibly_persisted = True
                 self._fail_in_flight(queue, batch, error)
-            case ErrorAction.SPLIT if len(batch) > 1 and not batch.is_overdue:
+            case ErrorAction.SPLIT if len(batch) > 1 and not batch.is_completed:
                 _log.debug("%r is too large and sent again in pieces: %s", batch, error)
                 batch.last_error = error
                 queue.limit.refused(batch)
@@ -424,7 +424,7 @@ class ResponseHandler:
     def _acknowledge(
         self, queue: PartitionQueue, batch: ProducerBatch, base_offset: int, append_time_ms: int, now: float
     ) -> None:
-        if not batch.is_overdue:
+        if not batch.is_completed:
             self.counters.batches_acknowledged += 1
             self.counters.records_acknowledged += batch.count
         if queue.limit.learns and queue.limit.taken(batch):
@@ -506,7 +506,6 @@ class ResponseHandler:
             self.counters.failed(batch, error)
             if self._transaction is not None:
                 self._transaction.fail(error, in_produce=True)
-        batch.is_overdue = True
         batch.complete(error)
         for flush in self._flushes:
             flush.batches.discard(batch)
@@ -517,7 +516,7 @@ class ResponseHandler:
         if batch.count < 0:
             batch.close()
         if error is not None:
-            if not batch.is_overdue:
+            if not batch.is_completed:
                 self.counters.failed(batch, error)
             if self._transaction is not None:
                 self._transaction.fail(error, in_produce=True)
@@ -542,7 +541,7 @@ class ResponseHandler:
             self._buffer_pool.release(sizes)
         while decided:
             batch = decided.popleft()
-            if not batch.is_overdue:
+            if not batch.is_completed:
                 batch.complete(batch.error)
             batch.drop()
             for flush in self._flushes:
@@ -553,7 +552,7 @@ class ResponseHandler:
     # -- flushes
 
     def add_flush(self, batches: Iterable[ProducerBatch], on_done: Callable[[], object]) -> None:
-        self._flushes.append(_Flush((batch for batch in batches if not batch.is_overdue), on_done))
+        self._flushes.append(_Flush((batch for batch in batches if not batch.is_completed), on_done))
         self._end_flushes()
 
     def is_flushing(self, batches: Collection[ProducerBatch]) -> bool:
