@@ -6,6 +6,7 @@ from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import Topic, check_topic_name
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.handler import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, Handler
+from kwire.broker.ids import NO_ID
 from kwire.broker.partition import NO_LEADER, Partition
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -49,12 +50,18 @@ def _topics(broker: Broker, request: MetadataRequest, context: RequestContext) -
 
 
 def _find(broker: Broker, topic: MetadataRequest.Topic, request: MetadataRequest, version: int) -> Topic:
-    if topic.name is None:
+    if _is_by_id(topic, version):
         return broker.cluster.find_topic_by_id(topic.topic_id)
+    assert topic.name is not None
     check_topic_name(topic.name)
     may_create = version < _FIRST_VERSION_WITH_CONSENT or request.allow_auto_topic_creation
     made = broker.cluster.maybe_auto_create(topic.name) if may_create else None
     return made or broker.cluster.find_topic(topic.name)
+
+
+def _is_by_id(topic: MetadataRequest.Topic, version: int) -> bool:
+    """Return whether a topic is requested by its id. Java's consumer then sends an empty name, others send null."""
+    return topic.name is None or (version >= _FIRST_VERSION_WITH_NULL_NAME and topic.topic_id != NO_ID)
 
 
 def _topic(broker: Broker, topic: Topic, operations: int) -> MetadataResponse.Topic:
@@ -87,7 +94,10 @@ def error_response(request: MetadataRequest, code: int, version: int) -> Metadat
 
 
 def _error_topic(requested: MetadataRequest.Topic, code: int, version: int) -> MetadataResponse.Topic:
-    name = requested.name if version >= _FIRST_VERSION_WITH_NULL_NAME else requested.name or ""
+    if _is_by_id(requested, version):
+        name = None
+    else:
+        name = requested.name if version >= _FIRST_VERSION_WITH_NULL_NAME else requested.name or ""
     return MetadataResponse.Topic(error_code=code, name=name, topic_id=requested.topic_id, partitions=[])
 
 
