@@ -106,7 +106,7 @@ class GroupSettings:
 
 # Configs that came after share groups: KIP-1240, KIP-1263 and KIP-1191.
 _SINCE = {
-    "consumer.assignment.interval.ms": "4.4",
+    _ASSIGNMENT_INTERVAL: "4.3",
     "share.assignment.interval.ms": "4.3",
     "share.delivery.count.limit": "4.3",
     "share.partition.max.record.locks": "4.3",
@@ -128,7 +128,8 @@ def default_configs(options: Options) -> dict[str, str]:
 def _configs(options: Options) -> dict[str, str]:
     """Return the configs that groups of the newest release have, with the broker's values."""
     return {
-        "consumer.assignment.interval.ms": str(options.consumer_group_assignment_interval_ms),
+        # Before KIP-1263 each change was assigned at once.
+        _ASSIGNMENT_INTERVAL: str(options.consumer_group_assignment_interval_ms) if options.is_at_least("4.3") else "0",
         "consumer.heartbeat.interval.ms": str(options.consumer_group_heartbeat_interval_ms),
         "consumer.session.timeout.ms": str(options.consumer_group_session_timeout_ms),
         "share.assignment.interval.ms": "1000",
