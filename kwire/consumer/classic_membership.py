@@ -88,7 +88,7 @@ class ClassicMembership(GroupMember):
         self._watch = TopicWatch()
         self._topics: frozenset[str] = subscription.topics  # that the subscription means now
         self._demand: str | None = "the consumer subscribed"  # why to join again
-        self._demanded_at = 0.0
+        self._demanded_at: float | None = None  # None: before the first turn
         self._round: object | None = None  # the JoinGroup or SyncGroup on its way; an older one's response is ignored
         self._assign: Callable[[float], bool] | None = None  # the leader's work while it waits for metadata
         self._is_leader = False
@@ -125,9 +125,9 @@ class ClassicMembership(GroupMember):
             times.append(self._leave_until)
         if self._demand is not None and self._round is None and self.steps.is_idle:
             times.append(self._not_before)
-            times.append(self._demanded_at + _METADATA_SECONDS)
+            times.append(self._metadata_until)
         if self._assign is not None:
-            times.append(self._demanded_at + _METADATA_SECONDS)
+            times.append(self._metadata_until)
         if self._has_heartbeats:
             times.append(self._session_since + self.options.session_timeout_ms / 1000)
             if self._heartbeat is None:
@@ -175,6 +175,8 @@ class ClassicMembership(GroupMember):
 
     def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         self._now = now
+        if self._demanded_at is None:
+            self._demanded_at = now
         if self.must_forget_coordinator:
             self.must_forget_coordinator = False
             view.forget_coordinator(self.route)
@@ -200,6 +202,11 @@ class ClassicMembership(GroupMember):
         return sent
 
     # -- metadata
+
+    @property
+    def _metadata_until(self) -> float:
+        """How long a round waits for metadata that it needs."""
+        return (self._demanded_at or 0.0) + _METADATA_SECONDS
 
     def _metadata_changed(self, snapshot: Snapshot, view: ClusterView) -> None:
         self.snapshot = snapshot
@@ -231,8 +238,8 @@ class ClassicMembership(GroupMember):
             self.steps.take_away(gone, lambda now: None, now)
             return
         # Members that join with different topics would cause one round after the other (KAFKA-7126).
-        is_old = self.subscription.pattern is not None and self.snapshot.at <= self._demanded_at
-        if is_old and now < self._demanded_at + _METADATA_SECONDS:
+        is_old = self.subscription.pattern is not None and self.snapshot.at <= (self._demanded_at or 0.0)
+        if is_old and now < self._metadata_until:
             view.request_metadata("a member with a pattern joins its group")
             return
         self._join(now)
@@ -382,7 +389,7 @@ class ClassicMembership(GroupMember):
         self, name: str, members: Mapping[str, MemberSubscription], round_: object, skip: bool, now: float
     ) -> bool:
         """Divide the partitions, once there is metadata of all members' topics."""
-        has_waited = now >= self._demanded_at + _METADATA_SECONDS
+        has_waited = now >= self._metadata_until
         if not has_waited and not self._group_topics <= self.snapshot.topics.keys():
             return False
         self._assign = None

@@ -151,12 +151,10 @@ class Membership:
         member = self._member
         if member is None:
             return []
-        self._check_poll_interval(member, now)
-        requests = member.turn(now, view)
         if isinstance(member, ConsumerMembership) and member.must_fall_back:
-            classic = self._member = self._fall_back(member)
-            requests += classic.turn(now, view)
-        return requests
+            member = self._member = self._fall_back(member)
+        self._check_poll_interval(member, now)
+        return member.turn(now, view)
 
     def _subscribe(self, subscription: Subscription) -> None:
         self._subscription = subscription

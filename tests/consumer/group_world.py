@@ -133,7 +133,7 @@ class MemberWorld:
         protocol: str = "classic",
         *,
         topics: Any = ("t",),
-        assignors: Any = ("range",),
+        assignors: Any = ("cooperative-sticky",),
         seed: int = 1,
         auto_turn: bool = False,
         **options: Any,
@@ -164,7 +164,7 @@ class MemberWorld:
                 30_000, self._in_background, self._wake,
             )
         )  # fmt: skip
-        self.has_left = False
+        self._has_left = False
         if topics:
             self.membership.subscribe(Subscription.of(topics if not isinstance(topics, tuple) else list(topics)))
 
@@ -200,7 +200,8 @@ class MemberWorld:
                     made = self._made(call)
                     if made is not None:
                         sent.append(made)
-            if not self.caller.take() and not self.is_woken:
+            has_work = bool(self.background) and not self.is_background_slow
+            if not self.caller.take() and not self.is_woken and not has_work:
                 return sent
 
     def _made(self, call: PendingRequest) -> Sent | None:
@@ -248,7 +249,7 @@ class MemberWorld:
 
     def leave(self, mode: Any = "default") -> None:
         def left() -> None:
-            self.has_left = True
+            self._has_left = True
 
         self.membership.leave(mode, left)
 
@@ -257,9 +258,11 @@ class MemberWorld:
         self.poll_timer.poll_began()
         self.poll_timer.poll_ended(self.now)
 
-    @property
-    def state(self) -> MemberState:
-        return self.membership.member().state
+    def is_in(self, state: MemberState) -> bool:
+        return self.membership.member().state is state
+
+    def has_left(self) -> bool:
+        return self._has_left
 
 
 class Commit:
@@ -412,7 +415,7 @@ class GroupCluster:
         owned = [key for member in self.members for key in member.caller.owned]
         wanted = [key for member in self.members for key in member.membership._steps.owned]
         return (
-            all(member.state is MemberState.STABLE for member in self.members)
+            all(member.is_in(MemberState.STABLE) for member in self.members)
             and sorted(owned) == sorted(wanted)
             and len(set(owned)) == len(owned)
         )
