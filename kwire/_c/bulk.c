@@ -329,7 +329,7 @@ free_placed(placed_t *placed)
 }
 
 static PyObject *
-answer_of(const placed_t *placed, Py_ssize_t start, Py_ssize_t count, Py_ssize_t too_large)
+result_of(const placed_t *placed, Py_ssize_t start, Py_ssize_t count, Py_ssize_t too_large)
 {
     PyObject *stretches = PyList_New(0);
     for (uint32_t at = 0; stretches != NULL && at < placed->used; at++) {
@@ -490,7 +490,7 @@ accumulator_append_many(accumulator_t *accumulator, PyObject *args)
             outcome = 0;
         }
         if (outcome == 0 && accumulator_tell(accumulator, &wakeup_of) == 0) {
-            result = answer_of(&placed, start, after - start, too_large);
+            result = result_of(&placed, start, after - start, too_large);
         }
     }
     accumulator_hold_topics(accumulator, -1);

@@ -734,7 +734,7 @@ static PyType_Spec iterator_spec = {
 /* ---- the module -------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef functions[] = {
-    {"open_cursor", (PyCFunction)(void (*)(void))open_reader, METH_FASTCALL,
+    {"open_reader", (PyCFunction)(void (*)(void))open_reader, METH_FASTCALL,
      "(kind, topic, partition, timestamp_type, position, next_offset, data, pos, count, base_offset, base_timestamp, "
      "last_delta, timestamp, /)"},
     {"open_batches", (PyCFunction)(void (*)(void))open_batches, METH_FASTCALL,

@@ -1,6 +1,6 @@
 /* Shared by the sources of the consumer: records created lazily from a batch, and iteration over them.
  *
- * kwire/records/reader.py is the specification. `open_cursor` validates all records of a batch once, and returns None
+ * kwire/records/reader.py is the specification. `open_reader` validates all records of a batch once, and returns None
  * for unusual data, as decode_records does. After that, every position in the batch is valid. There is no index:
  * another pass without checks costs less than its memory.
  *

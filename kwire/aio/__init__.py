@@ -5,7 +5,7 @@
     share_consumer  `kwire.aio.ShareConsumer`
 
 The event loop of a client stays a thread of its own: an application that is busy for seconds would otherwise miss
-answers and time limits. No call uses a thread pool. Everything works in any running asyncio loop, in several in turn.
+responses and time limits. No call uses a thread pool. Everything works in any running asyncio loop, in several in turn.
 
 Imports: cluster, consumer, producer, records, share.
 """

@@ -163,8 +163,8 @@ class LoopClient:
     """One client of an event loop: its options, its state machines, its requests. For the loop's thread.
 
     Clients that share a loop share its metadata and its connections, but for those to fetch and to join groups: such
-    a request waits at the broker, which reads no further request of that connection meanwhile. `number` tells them
-    apart.
+    a request waits at the broker, which reads no further request of that connection meanwhile. `number`
+    distinguishes them.
     """
 
     def __init__(self, loop: EventLoop, connections: Connections, config: ClientConfig, number: int = 1) -> None:

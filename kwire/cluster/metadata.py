@@ -201,7 +201,7 @@ class Snapshot:
         """Return the snapshot after hints, and the partitions whose leader is new.
 
         News are a higher leader epoch, of the same topic (not one created again under its name), and a leader whose
-        address is known. A broker that is known keeps its address: that it moved is for a MetadataResponse to tell.
+        address is known. A broker that is known keeps its address: only a MetadataResponse says that it moved.
         """
         brokers = {**{broker.id: broker for broker in endpoints}, **self.brokers}
         led: dict[str, dict[int, Partition]] = {}

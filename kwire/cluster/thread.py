@@ -341,8 +341,8 @@ class LoopThread:
             if isinstance(error, KwireError):  # the result of the future, not the end of the wait
                 raise
             raise RequestTimeoutError(
-                f"the client's own thread did not answer within {timeout} s",
-                remedy="it is held up: look for what keeps the interpreter busy, and in the log",
+                f"the client's own thread did not respond within {timeout} s",
+                remedy="it is blocked: look for code that keeps the interpreter busy, and read the log",
             ) from error
 
     def _run(self) -> None:

@@ -1,6 +1,6 @@
 """`KafkaSelector`: frames to and from many nodes, on one thread, over the standard `selectors`.
 
-The selector owns each connection from `connect` to its end: back-off, name resolution, dialling, TLS handshake,
+The selector handles each connection from `connect` to its end: back-off, name resolution, dialling, TLS handshake,
 reading, writing and the idle timeout; and the listeners of a broker. It knows frames and no message. The interface is
 that of Kafka's own Selector: `connect`, `disconnect`, and a `poll` after which lists say what happened. Read
 `kwire.net` first.
@@ -458,7 +458,7 @@ class KafkaSelector:
 
     def _dial_late(self, dial: Dial, now: float) -> None:
         if dial.stage is Stage.RESOLVING:
-            self._fail(dial.node, dial.unresolved(f"no answer from the name server in {self._connect_timeout:g} s"))
+            self._fail(dial.node, dial.unresolved(f"no response from the name server in {self._connect_timeout:g} s"))
             return
         assert dial.sock is not None
         self._selector.unregister(dial.sock)

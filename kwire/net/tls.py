@@ -20,7 +20,7 @@ from kwire.wire.frame import BytesLike
 
 # One TLS record holds at most this much plaintext; a larger write is several records anyway.
 RECORD_BYTES = 16 * 1024
-# The bytes that tell a TLS record from another protocol, and the bytes that name that protocol.
+# The bytes by which a TLS record differs from another protocol, and the bytes that name that protocol.
 _RECORD_HEAD_BYTES = 5
 _SAMPLE_BYTES = 44
 _FILES = ("ca_file", "cert_file", "key_file")

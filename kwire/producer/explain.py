@@ -48,7 +48,7 @@ def awaited(
     """Return the first of: the producer id, the records to deliver, the transaction's own request; None if none."""
     if transaction is not None and transaction.state is TransactionState.INITIALIZING:
         cause = explainer.identity.last_error
-        return _answer(f"the producer id of {transaction.transactional_id!r}", identity_call, cause, view)
+        return _awaited_response(f"the producer id of {transaction.transactional_id!r}", identity_call, cause, view)
     if transaction is None or transaction.state in (TransactionState.COMMITTING, TransactionState.ABORTING):
         records = _records(explainer, now, view)
         if records is not None:
@@ -56,7 +56,7 @@ def awaited(
     if transaction is None or (transaction.in_flight is None and transaction.last_error is None):
         return None
     part = "end" if transaction.state in (TransactionState.COMMITTING, TransactionState.ABORTING) else "next step"
-    return _answer(f"the transaction's {part}", transaction.in_flight, transaction.last_error, view)
+    return _awaited_response(f"the transaction's {part}", transaction.in_flight, transaction.last_error, view)
 
 
 def timeout_error(what: str, timeout: float | None, waits: Awaited | None) -> RequestTimeoutError:
@@ -74,7 +74,7 @@ def timeout_error(what: str, timeout: float | None, waits: Awaited | None) -> Re
     return error
 
 
-def _answer(what: str, call: PendingRequest | None, cause: KwireError | None, view: ClusterView) -> Awaited:
+def _awaited_response(what: str, call: PendingRequest | None, cause: KwireError | None, view: ClusterView) -> Awaited:
     """Describe a wait for `what`, the result of a request; `call` is that request, None between two attempts."""
     if call is None:
         return Awaited(f"{what}, which will be asked for again", cause or view.connection_error, {})
@@ -86,7 +86,7 @@ def _answer(what: str, call: PendingRequest | None, cause: KwireError | None, vi
     if call.broker is None:
         return Awaited(f"{what}: {whom}, to be asked {api}, is not found or not reached", cause, {"api": api})
     where = {"broker": call.broker, "api": api, "version": call.version}
-    return Awaited(f"{what}: the answer of {whom} to {api}", cause, where)
+    return Awaited(f"{what}: the response of {whom} to {api}", cause, where)
 
 
 def _records(explainer: Explainer, now: float, view: ClusterView) -> Awaited | None:
@@ -264,7 +264,7 @@ class Explainer(NamedTuple):
             return []
         leader = view.snapshot.leader(queue.topic, queue.index)
         broker = "its leader" if leader == NO_NODE else f"broker {view.describe(leader)}"
-        sent = f"{len(out)} batches are at {broker}, whose answer is awaited"
+        sent = f"{len(out)} batches are at {broker}, whose response is outstanding"
         return [Reason(Hold.ANSWER, sent, now - out[0].created_at, cause=out[0].last_error)]
 
     def _unplaced(self, held: TopicQueue, now: float, view: ClusterView) -> list[Reason]:
@@ -352,7 +352,7 @@ class Explainer(NamedTuple):
         if not view.is_ready(node):
             reasons.append(Reason(Hold.CONNECTING, f"a connection to {broker} is being made", cause=view.failure(node)))
         elif view.capacity(node) < 1:
-            reasons.append(Reason(Hold.BUSY, f"{broker} has as many requests to answer as max_in_flight allows"))
+            reasons.append(Reason(Hold.BUSY, f"{broker} has as many unanswered requests as max_in_flight allows"))
         muted = self.handler.muted_until.get(node, 0.0)
         if now < muted:
             reasons.append(

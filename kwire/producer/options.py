@@ -90,12 +90,12 @@ class ProducerSettings:
     ordered: bool = option(True, Flag(), "False lets batches of a partition overtake each other after a failure")
     linger_ms: int = option(5, Whole(0), "how long a record may wait for others to share its batch", unit=MS)
     batch_bytes: int = option(
-        1_000_000, Whole(1), "a partition's batch is closed when it has about this size as it is sent; before "
+        1_000_000, Whole(1), "a partition's batch is closed at about this size after compression; before "
         "compression it may have as much as a request", unit="bytes"
     )  # fmt: skip
     max_request_bytes: int | None = option(
         None, Whole(1), "a request is closed at this size in bytes, and a larger record refused; None: 4 MiB, and "
-        "1 MiB for a record, since brokers take no larger one by default (message.max.bytes)", unit="bytes"
+        "1 MiB for a record, the default limit of brokers (message.max.bytes)", unit="bytes"
     )  # fmt: skip
     compression: CompressionName | Compression | None = option(
         "none", _COMPRESSION, '"none", "gzip", "snappy", "lz4" or "zstd"; zstd is the package kwire[zstd]'
@@ -113,7 +113,7 @@ class ProducerSettings:
         30_000, Whole(1), 'how long the partitioner "single_broker" keeps to a broker', unit=MS
     )
     key_serializer: Serializer | None = option(
-        None, _SERIALIZER, "makes bytes or str of a key that is not None: a function of the topic and the key, called "
+        None, _SERIALIZER, "converts a key that is not None to bytes or str: a function of topic and key, called "
         "on the thread that sends; see `kwire.producer.serializers`"
     )  # fmt: skip
     value_serializer: Serializer | None = option(None, _SERIALIZER, "the same for values")
@@ -122,19 +122,24 @@ class ProducerSettings:
         "most 16 times what is free: one alone 94 %, and none stops the others", unit="bytes"
     )  # fmt: skip
     when_full: WhenFull = option(
-        "block", Choice("block", "raise"), 'what `send` does where there is no room: "block" for max_block_ms, or '
+        "block", Choice("block", "raise"), 'what `send` does when the memory is full: "block" for max_block_ms, or '
         '"raise" BufferFullError at once'
     )  # fmt: skip
     max_block_ms: int = option(
-        60_000, Whole(0), "how long `send` waits for room, or for what a partitioner of your own needs", unit=MS
+        60_000,
+        Whole(0),
+        "how long `send` waits for memory, or for the metadata that a partitioner of your own needs",
+        unit=MS,
     )
-    delivery_timeout_ms: int = option(120_000, Whole(1), "from `send` to giving up, retries included", unit=MS)
+    delivery_timeout_ms: int = option(
+        120_000, Whole(1), "the time limit of a record from `send` on, retries included; then it fails", unit=MS
+    )
     retries: int | None = option(
-        None, Whole(0), "how often a batch is sent again before it is given up; None: as often as "
+        None, Whole(0), "how often a batch is sent again before it fails; None: as often as "
         "delivery_timeout_ms allows. Waiting for an earlier batch and being split are no retries"
     )  # fmt: skip
     unknown_topic_timeout_ms: int = option(
-        10_000, Whole(0), "how long brokers may say that they do not know the topic, which may be about to be created",
+        10_000, Whole(0), "how long brokers may say that they do not know the topic, which may just be being created",
         unit=MS
     )  # fmt: skip
     metadata_max_idle_ms: int = option(

@@ -66,11 +66,11 @@ class PartitionQueue:
         self.queued: deque[ProducerBatch] = deque()
         self._unresolved: deque[ProducerBatch] | None = (
             deque() if is_ordered else None
-        )  # every batch whose outcome is not told yet
+        )  # batches whose futures are not all completed
         self.limit, self.slow_start = limit, slow_start  # the topic's
         # No batch here is overdue before this. A long queue must not be looked through at every turn of the loop.
         self.overdue_at = math.inf
-        self.wakes_at = math.inf  # the agenda's
+        self.wakes_at = math.inf  # written by the ReadyQueue
         self.retry_at = 0.0
         self.attempts = 0  # failures in a row
         self.next_sequence = 0

@@ -1,6 +1,6 @@
 """Produce requests, and what their responses mean for batches.
 
-`build_request` and `partition_answers` know what differs between the versions of Produce: v0 and v1 carry message sets
+`build_request` and `partition_results` know what differs between the versions of Produce: v0 and v1 carry message sets
 of magic 0, v2 of magic 1, v3 and later record batches (KIP-98); zstd needs v7 (KIP-110); v13 names topics by id
 (KIP-516). From v10 on a broker that is no longer the leader names the new one (KIP-951).
 
@@ -106,7 +106,7 @@ _TIMESTAMPS_SINCE = 2
 REFUSES_NOTHING_SINCE = max(SEQUENCES_SINCE, _ZSTD_SINCE)  # from this version on `refusal` returns None
 
 
-PartitionAnswer = ProduceResponse.Topic.Partition
+PartitionResult = ProduceResponse.Topic.Partition
 
 
 def magic(version: int) -> int:
@@ -182,29 +182,29 @@ def leader_hints(response: ProduceResponse, version: int, ids: Snapshot) -> tupl
     """Return the new leaders that a response names, and their addresses, for `ClusterView.update_leaders`."""
     names = _names(version, ids)
     hints = [
-        CurrentLeader(name, ids.topics[name].id, answer.index, leader.leader_id, leader.leader_epoch)
+        CurrentLeader(name, ids.topics[name].id, result.index, leader.leader_id, leader.leader_epoch)
         for topic in response.responses
         if (name := names.get(topic.topic_id, topic.name)) in ids.topics
-        for answer in topic.partition_responses
-        if answer.error_code and (leader := answer.current_leader).leader_id >= 0
+        for result in topic.partition_responses
+        if result.error_code and (leader := result.current_leader).leader_id >= 0
     ]
     return hints, [Broker(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
 
 
-def partition_answers(
+def partition_results(
     response: ProduceResponse, version: int, topics: Iterable[str], ids: Snapshot
-) -> dict[tuple[str, int], PartitionAnswer]:
+) -> dict[tuple[str, int], PartitionResult]:
     """Return the results by (topic, partition). `ids` is the snapshot that the request was built with."""
     names: dict[int, str] = {}
     if version >= _TOPIC_IDS_SINCE:
         for name in topics:
             names[ids.topics[name].id.int] = name  # hashing a UUID itself is slow: it runs in Python
-    answers: dict[tuple[str, int], PartitionAnswer] = {}
+    results: dict[tuple[str, int], PartitionResult] = {}
     for topic in response.responses:
         name = names.get(topic.topic_id.int, topic.name)
-        for answer in topic.partition_responses:
-            answers[name, answer.index] = answer
-    return answers
+        for result in topic.partition_responses:
+            results[name, result.index] = result
+    return results
 
 
 def _names(version: int, ids: Snapshot) -> dict[UUID, str]:
@@ -291,16 +291,16 @@ class ResponseHandler:
         node, version = request.node, request.version
         if response.throttle_time_ms:
             self.muted_until[node] = now + response.throttle_time_ms / 1000
-        answers = partition_answers(response, version, {queue.topic for queue, _ in request.batches}, request.snapshot)
-        for answer in answers.values():
-            if answer.error_code:
+        results = partition_results(response, version, {queue.topic for queue, _ in request.batches}, request.snapshot)
+        for result in results.values():
+            if result.error_code:
                 hints, endpoints = leader_hints(response, version, request.snapshot)
                 if hints:
                     view.update_leaders(hints, endpoints)
                 break
         early: list[tuple[PartitionQueue, ProducerBatch, BrokerError]] = []
         for queue, batch in request.batches:
-            found = answers.get((queue.topic, queue.index))
+            found = results.get((queue.topic, queue.index))
             if found is not None and not found.error_code:
                 self._acknowledge(queue, batch, found.base_offset, found.log_append_time_ms, now)
                 continue

@@ -384,7 +384,7 @@ class Sender:
     def drain(self, on_done: Callable[[], object], on_aborted: Callable[[], object], now: float) -> None:
         """End the transaction, then `flush`: what `close` waits for.
 
-        A transaction that is being committed or aborted is waited for. One that is open is aborted, as Java's
+        Wait for a transaction that is being committed or aborted. Abort one that is open, as Java's
         `KafkaProducer.close` does, since nobody can commit it any more; then `on_aborted` is called.
         """
         transaction = self.transaction

@@ -152,7 +152,7 @@ _KIND: dict[TransactionErrorAction, type[TransactionError]] = {
 
 
 def transaction_error_action(error: KwireError, *, in_produce: bool = False) -> TransactionErrorAction:
-    """Of an error that took a request's place, or that a response carries."""
+    """Return what to do about an error of a request, or one that its response carries."""
     if isinstance(error, BrokerError):
         known = _ACTIONS.get(error.code)  # type: ignore[call-overload]  # a plain int finds its IntEnum twin
         if in_produce:
@@ -166,7 +166,7 @@ def transaction_error_action(error: KwireError, *, in_produce: bool = False) -> 
 
 
 def transaction_error(error: KwireError, kind: TransactionErrorAction) -> TransactionError:
-    """The error to give to the caller: its class says what can be done, its cause what happened."""
+    """Return the error for the caller: its class says what can be done, its cause what happened."""
     if isinstance(error, TransactionError):
         return error
     typed = _KIND[kind](f"the transaction failed: {error.message}", remedy=_REMEDY[kind], **error.where)
@@ -309,16 +309,16 @@ class Transaction:
             self._view.forget_coordinator(self.route)
         return kind in (TransactionErrorAction.COORDINATOR, TransactionErrorAction.RETRY)
 
-    def is_added(self, place: TopicPartition) -> bool:
+    def is_added(self, partition: TopicPartition) -> bool:
         """Return whether the partition is part of the transaction, or needs no AddPartitionsToTxn."""
-        return self.is_v2 or place in self._added
+        return self.is_v2 or partition in self._added
 
-    def may_send(self, place: TopicPartition) -> bool:
+    def may_send(self, partition: TopicPartition) -> bool:
         """Return whether a batch of the partition may be sent now; if not, add the partition first."""
-        if self.is_added(place):
+        if self.is_added(partition):
             self._has_begun = self._has_surely_begun = True
             return True
-        self._to_add[place] = None
+        self._to_add[partition] = None
         return False
 
     def initialized(self) -> None:
@@ -363,8 +363,8 @@ class Transaction:
         # The contents are fixed here, not when the request is written: the coordinator may have to be found first, and
         # the transaction may fail in between.
         if self.sends_records and self._to_add:
-            places = list(self._to_add)
-            build = partial(self._add_partitions, places)
+            partitions = list(self._to_add)
+            build = partial(self._add_partitions, partitions)
             return [self._request(AddPartitionsToTxnRequest, build, self._partitions_added, _ADD_PARTITIONS_MAX)]
         if self._offsets and self.sends_records:
             return [self._request_offsets(self._offsets[0])]
@@ -380,7 +380,7 @@ class Transaction:
         self,
         api: type[Request[Any]],
         build: Callable[[int], Request[Any]],
-        on_answer: Callable[[Any], None],
+        on_response: Callable[[Any], None],
         at_most: int | None,
         route: ToCoordinator | None = None,
     ) -> PendingRequest:
@@ -395,7 +395,7 @@ class Transaction:
                     self._in_doubt |= call.was_written
                     self._has_begun |= call.was_written
                     raise result
-                on_answer(result)
+                on_response(result)
                 self._attempts = 0
                 self.last_error = None
             except KwireError as error:
@@ -416,9 +416,9 @@ class Transaction:
         else:
             self.fail(error)
 
-    def _add_partitions(self, places: Sequence[TopicPartition], version: int) -> AddPartitionsToTxnRequest:
+    def _add_partitions(self, partitions: Sequence[TopicPartition], version: int) -> AddPartitionsToTxnRequest:
         by_topic: dict[str, list[int]] = {}
-        for topic, partition in places:
+        for topic, partition in partitions:
             by_topic.setdefault(topic, []).append(partition)
         return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
@@ -432,15 +432,18 @@ class Transaction:
     def _partitions_added(self, response: AddPartitionsToTxnResponse) -> None:
         first_error: KwireError | None = None
         for topic in response.results_by_topic_v3_and_below:
-            for answer in topic.results_by_partition:
-                place = (topic.name, answer.partition_index)
-                if answer.partition_error_code == 0:
+            for result in topic.results_by_partition:
+                partition = (topic.name, result.partition_index)
+                if result.partition_error_code == 0:
                     self._has_begun = self._has_surely_begun = True
-                    self._to_add.pop(place, None)
-                    self._added.add(place)
+                    self._to_add.pop(partition, None)
+                    self._added.add(partition)
                 elif first_error is None:
                     first_error = broker_error(
-                        answer.partition_error_code, api="AddPartitionsToTxn", topic=place[0], partition=place[1]
+                        result.partition_error_code,
+                        api="AddPartitionsToTxn",
+                        topic=partition[0],
+                        partition=partition[1],
                     )
         if first_error is not None:
             raise first_error
@@ -453,8 +456,8 @@ class Transaction:
             )
         route = ToCoordinator(one.group.group_id, "group")
         at_most = _OFFSETS_V2_MAX if self.is_v2 else _OFFSETS_MAX
-        build, on_answer = partial(self._commit_offsets, one), partial(self._offsets_committed, one)
-        return self._request(TxnOffsetCommitRequest, build, on_answer, at_most, route)
+        build, on_response = partial(self._commit_offsets, one), partial(self._offsets_committed, one)
+        return self._request(TxnOffsetCommitRequest, build, on_response, at_most, route)
 
     def _add_group(self, group: str, version: int) -> AddOffsetsToTxnRequest:
         return AddOffsetsToTxnRequest(
@@ -497,10 +500,15 @@ class Transaction:
         group = one.group.group_id
         self._has_begun = True  # even if refused: in the newer protocol the group joins before the check
         for topic in response.topics:
-            for answer in topic.partitions:
-                if answer.error_code:
-                    place: dict[str, Any] = {"topic": topic.name, "partition": answer.partition_index}
-                    raise broker_error(answer.error_code, api="TxnOffsetCommit", group=group, **place)
+            for result in topic.partitions:
+                if result.error_code:
+                    raise broker_error(
+                        result.error_code,
+                        api="TxnOffsetCommit",
+                        group=group,
+                        topic=topic.name,
+                        partition=result.partition_index,
+                    )
         if self._offsets and self._offsets[0] is one:  # else the transaction failed meanwhile, and so did its future
             self._offsets.popleft().future.set_result(None)
 

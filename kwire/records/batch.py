@@ -53,7 +53,7 @@ class Batch:
     """
 
     __slots__ = (
-        "_open_cursor",
+        "_open_reader",
         "_rows",
         "base_offset",
         "base_sequence",
@@ -75,7 +75,7 @@ class Batch:
         self,
         raw: memoryview,
         rows: Callable[[], list[Row]],
-        open_cursor: Callable[..., RecordReader],
+        open_reader: Callable[..., RecordReader],
         *,
         magic: int,
         base_offset: int,
@@ -93,7 +93,7 @@ class Batch:
     ) -> None:
         self.raw = raw
         self._rows = rows
-        self._open_cursor = open_cursor
+        self._open_reader = open_reader
         self.magic = magic
         self.base_offset = base_offset
         self.last_offset = last_offset
@@ -143,7 +143,7 @@ class Batch:
         to the decompressed data.
         """
         next_offset = max(self.next_offset, position)
-        return self._open_cursor(kind, topic, partition, self.timestamp_type, position, next_offset)
+        return self._open_reader(kind, topic, partition, self.timestamp_type, position, next_offset)
 
     def records(self) -> list[Record]:
         """Return `rows()` as Records."""

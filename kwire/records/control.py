@@ -46,7 +46,7 @@ def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
     if kind not in ("abort", "commit"):
         return ControlRecord(kind, version, None)
     if value is None or len(value) < _END_TRANSACTION.size:
-        raise CorruptRecordsError("the end of a transaction does not tell its coordinator's epoch")
+        raise CorruptRecordsError("the end-of-transaction marker lacks its coordinator's epoch")
     value_version, coordinator_epoch = _END_TRANSACTION.unpack_from(value)
     if value_version < 0:
         raise CorruptRecordsError(f"the end of a transaction has version {value_version}")

@@ -132,7 +132,7 @@ def decode_message(
             raise CorruptRecordsError(f"{error.message}{where}", offset=at, remedy=error.remedy) from None
     size_bytes = sum(len(key or b"") + len(value or b"") for _, _, key, value, _ in rows)
 
-    def open_cursor(
+    def open_reader(
         kind: type[Any], topic: str, partition: int, timestamp_type: int, position: int, next_offset: int
     ) -> RecordReader:
         return RecordReader(kind, topic, partition, timestamp_type, position, next_offset, rows, size_bytes)
@@ -140,7 +140,7 @@ def decode_message(
     return Batch(
         raw,
         rows.copy,
-        open_cursor,
+        open_reader,
         magic=magic,
         base_offset=rows[0][0],
         last_offset=rows[-1][0],

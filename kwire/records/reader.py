@@ -144,13 +144,13 @@ class RecordSlice:
         return self._rows
 
 
-def open_cursor(
+def open_reader(
     kind: type[Any], topic: str, partition: int, timestamp_type: int, position: int, next_offset: int,
     data: Bytes, pos: int, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None,
 ) -> RecordReader:  # fmt: skip
     """Return a reader of a v2 batch's records, which begin at `pos` of `data`; check all records now."""
     if speedups is not None:
-        reader = speedups.open_cursor(
+        reader = speedups.open_reader(
             kind, topic, partition, timestamp_type, position, next_offset,
             data, pos, count, base_offset, base_timestamp, last_delta, timestamp,
         )  # fmt: skip

@@ -26,7 +26,7 @@ from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compr
 from kwire.records.control import encode_end_transaction
 from kwire.records.decoder import decode_records
 from kwire.records.encoder import HEADER, TRANSACTIONAL, batch_header, encode_records
-from kwire.records.reader import open_cursor
+from kwire.records.reader import open_reader
 from kwire.records.rows import BATCH_OVERHEAD_BYTES, NewRecord
 from kwire.wire.checksums import crc32c
 
@@ -168,7 +168,7 @@ def decode_v2(
     return Batch(
         raw,
         partial(read, decode_records),
-        partial(read, open_cursor),
+        partial(read, open_reader),
         magic=magic,
         base_offset=base_offset,
         last_offset=base_offset + last_delta,

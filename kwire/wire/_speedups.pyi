@@ -27,7 +27,7 @@ class Speedups(Protocol):
         timestamp: int | None,
         /,
     ) -> list[Row] | None: ...
-    def open_cursor(
+    def open_reader(
         self,
         kind: type[Any],
         topic: str,

@@ -163,7 +163,7 @@ class TestNames:
                 clock.advance(10.0)
                 cause = driver.cause("hanging")
                 assert isinstance(cause, ResolveError)
-                assert "no answer from the name server in 10 s" in cause.message
+                assert "no response from the name server in 10 s" in cause.message
             finally:
                 driver.close()
 

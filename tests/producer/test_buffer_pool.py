@@ -19,7 +19,7 @@ def incoming(size_bytes: int, topic: str = "topic") -> PendingRecord:
     return PendingRecord(topic, None, (0, None, b"", ()), size_bytes)
 
 
-def intake_of(bytes_max: int, when_full: WhenFull, block_s_max: float, wakes: Callable[[], object]) -> BufferPool:
+def pool_of(bytes_max: int, when_full: WhenFull, block_s_max: float, wakes: Callable[[], object]) -> BufferPool:
     settings = ProducerSettings(max_buffered_bytes=bytes_max, batch_bytes=BATCH_OVERHEAD_BYTES + 100)
     return BufferPool(make_accumulator(settings, lambda *_: None, wakes), when_full, block_s_max, wakes)
 
@@ -36,7 +36,7 @@ class Wakes:
 
 def test_the_loop_is_woken_once_until_its_next_turn() -> None:
     wakes = Wakes()
-    buffer_pool = intake_of(1_000, "block", 1.0, wakes)
+    buffer_pool = pool_of(1_000, "block", 1.0, wakes)
     for number in range(5):
         buffer_pool.append_or_wait(incoming(10, f"topic {number}"))
     assert wakes.count == 1
@@ -47,7 +47,7 @@ def test_the_loop_is_woken_once_until_its_next_turn() -> None:
 
 def test_a_record_that_joins_a_batch_does_not_wake_the_loop() -> None:
     wakes = Wakes()
-    buffer_pool = intake_of(1_000, "block", 1.0, wakes)
+    buffer_pool = pool_of(1_000, "block", 1.0, wakes)
     buffer_pool.append_or_wait(incoming(10))
     (run,) = buffer_pool.accumulator.take()
     for _ in range(8):
@@ -58,7 +58,7 @@ def test_a_record_that_joins_a_batch_does_not_wake_the_loop() -> None:
 
 def test_a_lingering_loop_is_woken_by_a_full_batch_only() -> None:
     wakes = Wakes()
-    buffer_pool = intake_of(1_000, "block", 1.0, wakes)
+    buffer_pool = pool_of(1_000, "block", 1.0, wakes)
     buffer_pool.accumulator.gather()
     for _ in range(9):
         buffer_pool.append_or_wait(incoming(10))
@@ -70,7 +70,7 @@ def test_a_lingering_loop_is_woken_by_a_full_batch_only() -> None:
 
 
 def test_full_raises_or_blocks_until_memory_is_released() -> None:
-    buffer_pool = intake_of(100, "raise", 1.0, Wakes())
+    buffer_pool = pool_of(100, "raise", 1.0, Wakes())
     buffer_pool.append_or_wait(incoming(100))
     with pytest.raises(BufferFullError, match="100 of 100"):
         buffer_pool.append_or_wait(incoming(1))
@@ -78,7 +78,7 @@ def test_full_raises_or_blocks_until_memory_is_released() -> None:
     buffer_pool.append_or_wait(incoming(1))
 
     wakes = Wakes()
-    blocking = intake_of(100, "block", 30.0, wakes)
+    blocking = pool_of(100, "block", 30.0, wakes)
     blocking.append_or_wait(incoming(100))
     wakes.event.clear()
     thread = threading.Thread(target=blocking.append_or_wait, args=(incoming(50),))
@@ -92,21 +92,21 @@ def test_full_raises_or_blocks_until_memory_is_released() -> None:
 
 
 def test_blocking_ends_in_time_with_an_error() -> None:
-    buffer_pool = intake_of(100, "block", 0.001, Wakes())
+    buffer_pool = pool_of(100, "block", 0.001, Wakes())
     buffer_pool.append_or_wait(incoming(100))
     with pytest.raises(BufferFullError):
         buffer_pool.append_or_wait(incoming(1))
 
 
 def test_a_record_larger_than_the_bound_is_let_in_alone() -> None:
-    buffer_pool = intake_of(100, "raise", 1.0, Wakes())
+    buffer_pool = pool_of(100, "raise", 1.0, Wakes())
     buffer_pool.append_or_wait(incoming(150))
     assert buffer_pool.used_bytes == 150
 
 
 def test_close_fails_waiting_and_later_senders() -> None:
     wakes = Wakes()
-    buffer_pool = intake_of(100, "block", 30.0, wakes)
+    buffer_pool = pool_of(100, "block", 30.0, wakes)
     buffer_pool.append_or_wait(incoming(100))
     wakes.event.clear()
     errors: list[BaseException] = []
@@ -130,7 +130,7 @@ def test_close_fails_waiting_and_later_senders() -> None:
 # -- before the accumulator, for senders that cannot block
 
 
-class Told:
+class Notified:
     def __init__(self) -> None:
         self.order: list[tuple[int, object]] = []
 
@@ -139,8 +139,8 @@ class Told:
 
 
 def test_an_append_succeeds_at_once_if_there_is_memory_else_in_order() -> None:
-    wakes, notified = Wakes(), Told()
-    buffer_pool = intake_of(100, "block", 0.0, wakes)
+    wakes, notified = Wakes(), Notified()
+    buffer_pool = pool_of(100, "block", 0.0, wakes)
     assert isinstance(buffer_pool.append_nowait(incoming(90), notified(0)), ProduceResponse)
     assert isinstance(buffer_pool.append_nowait(incoming(60), notified(1)), BlockedAppend)
     assert isinstance(buffer_pool.append_nowait(incoming(10), notified(2)), BlockedAppend), (
@@ -156,8 +156,8 @@ def test_an_append_succeeds_at_once_if_there_is_memory_else_in_order() -> None:
 
 
 def test_a_cancelled_append_admits_those_behind_it() -> None:
-    notified = Told()
-    buffer_pool = intake_of(100, "block", 0.0, Wakes())
+    notified = Notified()
+    buffer_pool = pool_of(100, "block", 0.0, Wakes())
     buffer_pool.append_or_wait(incoming(50))
     large = buffer_pool.append_nowait(incoming(80), notified(1))
     small = buffer_pool.append_nowait(incoming(20), notified(2))
@@ -171,12 +171,12 @@ def test_a_cancelled_append_admits_those_behind_it() -> None:
 
 
 def test_an_append_fails_when_there_will_be_no_memory() -> None:
-    notified = Told()
-    refusing = intake_of(100, "raise", 0.0, Wakes())
+    notified = Notified()
+    refusing = pool_of(100, "raise", 0.0, Wakes())
     refusing.append_or_wait(incoming(100))
     with pytest.raises(BufferFullError):
         refusing.append_nowait(incoming(1), notified(0))
-    closing = intake_of(100, "block", 0.0, Wakes())
+    closing = pool_of(100, "block", 0.0, Wakes())
     closing.append_or_wait(incoming(100))
     closing.append_nowait(incoming(1), notified(1))
     closed = ClosedError("closed")
@@ -194,7 +194,7 @@ def test_an_append_fails_when_there_will_be_no_memory() -> None:
 def test_after_the_linger_the_next_record_wakes_the_loop_again() -> None:
     """`gather` counts until the next `take` only: with nothing to send there is no linger that would wake the loop."""
     wakes = Wakes()
-    buffer_pool = intake_of(1_000, "block", 1.0, wakes)
+    buffer_pool = pool_of(1_000, "block", 1.0, wakes)
     buffer_pool.accumulator.take()
     buffer_pool.accumulator.gather()
     buffer_pool.append_or_wait(incoming(10))
@@ -207,7 +207,7 @@ def test_after_the_linger_the_next_record_wakes_the_loop_again() -> None:
 
 def test_gathering_takes_no_wake_up_back() -> None:
     wakes = Wakes()
-    buffer_pool = intake_of(1_000, "block", 1.0, wakes)
+    buffer_pool = pool_of(1_000, "block", 1.0, wakes)
     buffer_pool.append_or_wait(incoming(10))
     buffer_pool.accumulator.gather()
     buffer_pool.append_or_wait(incoming(100))
@@ -219,14 +219,14 @@ def test_gathering_takes_no_wake_up_back() -> None:
 
 def full_of_one_topic(bytes_max: int = 1_700, when_full: WhenFull = "block") -> BufferPool:
     """Return a pool in which the topic "dead" holds its whole share: 1,600 bytes, with 100 free."""
-    buffer_pool = intake_of(bytes_max, when_full, 0.0, Wakes())
+    buffer_pool = pool_of(bytes_max, when_full, 0.0, Wakes())
     buffer_pool.append_or_wait(incoming(100, "dead"))
     buffer_pool.append_or_wait(incoming(bytes_max * 16 // 17 - 100, "dead"))
     return buffer_pool
 
 
 def test_a_topic_that_has_its_share_holds_up_no_other() -> None:
-    buffer_pool, notified = full_of_one_topic(), Told()
+    buffer_pool, notified = full_of_one_topic(), Notified()
     blocked = [buffer_pool.append_nowait(incoming(40, "dead"), notified(number)) for number in range(3)]
     assert all(isinstance(one, BlockedAppend) for one in blocked)
     for _ in range(100):
@@ -248,7 +248,7 @@ def test_the_error_names_the_topic_that_holds_the_memory() -> None:
 
 
 def test_one_topic_alone_uses_nearly_all_memory() -> None:
-    buffer_pool = intake_of(1_000_000, "raise", 0.0, Wakes())
+    buffer_pool = pool_of(1_000_000, "raise", 0.0, Wakes())
     for _ in range(9_411):
         buffer_pool.append_or_wait(incoming(100))
     with pytest.raises(BufferFullError):
@@ -258,7 +258,7 @@ def test_one_topic_alone_uses_nearly_all_memory() -> None:
 
 def test_a_large_record_is_not_passed_by_small_ones_for_ever() -> None:
     """A topic that sends without pause would otherwise take all released memory before the large record fits."""
-    buffer_pool, notified = intake_of(1_700, "block", 0.0, Wakes()), Told()
+    buffer_pool, notified = pool_of(1_700, "block", 0.0, Wakes()), Notified()
     out = 0
     while isinstance(buffer_pool.append_nowait(incoming(50, "flood"), notified(0)), ProduceResponse):
         out += 50
@@ -273,7 +273,7 @@ def test_a_large_record_is_not_passed_by_small_ones_for_ever() -> None:
 
 
 def test_a_large_record_that_never_gets_memory_blocks_no_other_topic() -> None:
-    buffer_pool, notified = full_of_one_topic(17_000), Told()
+    buffer_pool, notified = full_of_one_topic(17_000), Notified()
     assert isinstance(buffer_pool.append_nowait(incoming(5_000, "large"), notified(1)), BlockedAppend)
     for _ in range(100):
         assert isinstance(buffer_pool.append_nowait(incoming(50, "healthy"), notified(2)), ProduceResponse)
@@ -301,7 +301,7 @@ def blocked_senders(
 
 def test_blocked_senders_are_served_in_order() -> None:
     wakes = Wakes()
-    buffer_pool = intake_of(1_000, "block", 30.0, wakes)
+    buffer_pool = pool_of(1_000, "block", 30.0, wakes)
     buffer_pool.append_or_wait(incoming(1_000))
     threads, went_in = blocked_senders(buffer_pool, wakes, [300, 40])
     buffer_pool.release({"topic": 200})
@@ -315,8 +315,8 @@ def test_blocked_senders_are_served_in_order() -> None:
 
 
 def test_a_later_send_waits_behind_earlier_ones() -> None:
-    wakes, notified = Wakes(), Told()
-    buffer_pool = intake_of(1_000, "block", 30.0, wakes)
+    wakes, notified = Wakes(), Notified()
+    buffer_pool = pool_of(1_000, "block", 30.0, wakes)
     buffer_pool.append_or_wait(incoming(900))
     threads, went_in = blocked_senders(buffer_pool, wakes, [200])
     later = buffer_pool.append_nowait(incoming(10), notified(1))
@@ -330,7 +330,7 @@ def test_a_later_send_waits_behind_earlier_ones() -> None:
 
 def test_released_memory_admits_all_appends_that_fit() -> None:
     wakes = Wakes()
-    buffer_pool = intake_of(1_000, "block", 30.0, wakes)
+    buffer_pool = pool_of(1_000, "block", 30.0, wakes)
     buffer_pool.append_or_wait(incoming(1_000))
     threads, went_in = blocked_senders(buffer_pool, wakes, [100, 100, 100])
     buffer_pool.release({"topic": 1_000})
@@ -352,8 +352,8 @@ def test_the_error_of_a_waiting_append_is_raised_to_its_sender() -> None:
                 return None
             raise ValueError("an item ends outside of its bytes")
 
-    notified = Told()
-    buffer_pool = intake_of(1_000, "block", 0.0, Wakes())
+    notified = Notified()
+    buffer_pool = pool_of(1_000, "block", 0.0, Wakes())
     buffer_pool.append_or_wait(incoming(500))
     assert isinstance(buffer_pool.append_nowait(Broken(), notified(1)), BlockedAppend)
     buffer_pool.release({"topic": 500})
@@ -362,7 +362,7 @@ def test_the_error_of_a_waiting_append_is_raised_to_its_sender() -> None:
 
 
 def test_waiting_appends_pass_other_topics_and_keep_the_order_of_their_own() -> None:
-    buffer_pool, notified = full_of_one_topic(), Told()
+    buffer_pool, notified = full_of_one_topic(), Notified()
     buffer_pool.append_or_wait(incoming(95, "healthy"))
     for number, (size_bytes, topic) in enumerate([(200, "dead"), (10, "dead"), (90, "healthy")]):
         assert isinstance(buffer_pool.append_nowait(incoming(size_bytes, topic), notified(number)), BlockedAppend)
@@ -375,7 +375,7 @@ def test_waiting_appends_pass_other_topics_and_keep_the_order_of_their_own() -> 
 
 
 def test_the_fast_path_of_send_takes_no_memory_from_waiting_senders() -> None:
-    settings, notified = ProducerSettings(max_buffered_bytes=1_000), Told()
+    settings, notified = ProducerSettings(max_buffered_bytes=1_000), Notified()
     accumulator = make_accumulator(settings, lambda *_: None, Wakes(), lambda: 0, lambda *_, **__: "referred")
     buffer_pool = BufferPool(accumulator, "block", 0.0, Wakes())
     accumulator.is_open = True

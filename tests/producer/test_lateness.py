@@ -80,7 +80,7 @@ CASES = [
     ),
     Case(
         "commit without an answer", (Mute(), ApiKey.END_TXN), begun(lambda producer: producer.commit(SECONDS)),
-        "commit() is not done after 0.2 s: awaited is the transaction's end: the answer of the coordinator of "
+        "commit() is not done after 0.2 s: awaited is the transaction's end: the response of the coordinator of "
         "transaction 'x' to EndTxn", {"api": "EndTxn", "version": 5}, None,
     ),
     Case(
@@ -90,7 +90,7 @@ CASES = [
     Case(
         "abort without an answer", (Mute(), ApiKey.END_TXN),
         begun(lambda producer: producer.abort(SECONDS), delivers=True),
-        "abort() is not done after 0.2 s: awaited is the transaction's end: the answer of the coordinator of "
+        "abort() is not done after 0.2 s: awaited is the transaction's end: the response of the coordinator of "
         "transaction 'x' to EndTxn", {"api": "EndTxn"}, None,
     ),
     Case(

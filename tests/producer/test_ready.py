@@ -22,7 +22,7 @@ def queue_with(created_at: float = 0.0, deadline: float = 100.0) -> PartitionQue
     return queue
 
 
-def agenda_of(*queues: PartitionQueue) -> ReadyQueue:
+def ready_queue_of(*queues: PartitionQueue) -> ReadyQueue:
     """Return a queue in which all of these were examined and parked to linger."""
     ready = ReadyQueue(LINGER)
     for queue in queues:
@@ -35,7 +35,7 @@ def agenda_of(*queues: PartitionQueue) -> ReadyQueue:
 
 def test_a_partition_marked_ready_twice_is_examined_once() -> None:
     first, second = queue_with(), queue_with()
-    ready = agenda_of(first, second)
+    ready = ready_queue_of(first, second)
     ready.mark_ready(second)
     ready.mark_ready(second)
     assert list(ready.pop_ready(1.0)) == [second]
@@ -46,7 +46,7 @@ def test_a_partition_marked_ready_twice_is_examined_once() -> None:
 
 def test_a_batch_lingers_until_its_time_is_over() -> None:
     early, late = queue_with(0.0), queue_with(2.0)
-    ready = agenda_of(late, early)
+    ready = ready_queue_of(late, early)
     assert ready.is_waiting
     for now, due in ((4.9, []), (5.0, [early]), (6.9, []), (7.0, [late]), (50.0, [])):
         assert list(ready.pop_ready(now)) == due
@@ -55,7 +55,7 @@ def test_a_batch_lingers_until_its_time_is_over() -> None:
 
 def test_a_batch_that_is_full_lingers_no_longer() -> None:
     full, open_one = queue_with(), queue_with()
-    ready = agenda_of(full, open_one)
+    ready = ready_queue_of(full, open_one)
     full.queued[0].builder.close()
     assert ready.is_due(full.queued[0], 1.0)
     assert not ready.is_due(open_one.queued[0], 1.0)
@@ -64,7 +64,7 @@ def test_a_batch_that_is_full_lingers_no_longer() -> None:
 
 def test_nothing_lingers_while_senders_wait_for_memory() -> None:
     queue = queue_with()
-    ready = agenda_of(queue)
+    ready = ready_queue_of(queue)
     ready.lingers = False
     assert ready.is_due(queue.queued[0], 1.0)
     assert list(ready.pop_ready(1.0)) == [queue]
@@ -72,7 +72,7 @@ def test_nothing_lingers_while_senders_wait_for_memory() -> None:
 
 def test_of_two_times_to_wake_the_earlier_counts() -> None:
     queue = queue_with()
-    ready = agenda_of(queue)  # until 5
+    ready = ready_queue_of(queue)  # until 5
     ready.wake_at(queue, 3.0)
     ready.wake_at(queue, 4.0)
     assert ready.deadlines()[0] == 3.0
@@ -83,7 +83,7 @@ def test_of_two_times_to_wake_the_earlier_counts() -> None:
 
 def test_deadlines() -> None:
     queue = queue_with(deadline=60.0)
-    ready = agenda_of(queue, queue_with(deadline=50.0))
+    ready = ready_queue_of(queue, queue_with(deadline=50.0))
     assert ready.deadlines() == (5.0, 50.0, math.inf)
     ready.park(queue)
     assert ready.deadlines() == (5.0, 50.0, 5.0)

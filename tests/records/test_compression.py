@@ -349,14 +349,11 @@ def test_zstd_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
     batch = next(decode_batches(encode_batch([(0, None, b"", ())], compression=ZSTD)))
     monkeypatch.setattr(zstd, "import_module", missing)
-    zstd._library.cache_clear()
-    try:
-        with pytest.raises(ConfigurationError, match=r"pip install kwire\[zstd\]"):
-            compress(ZSTD, b"")
-        with pytest.raises(ConfigurationError, match=r"pip install kwire\[zstd\]"):
-            batch.records()
-    finally:
-        zstd._library.cache_clear()
+    monkeypatch.setattr(zstd, "_library", zstd._library.__wrapped__)  # its cache may be filled by another thread
+    with pytest.raises(ConfigurationError, match=r"pip install kwire\[zstd\]"):
+        compress(ZSTD, b"")
+    with pytest.raises(ConfigurationError, match=r"pip install kwire\[zstd\]"):
+        batch.records()
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 15, 16, 17, 31, 32, 100])

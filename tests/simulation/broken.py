@@ -17,7 +17,7 @@ from kwire.producer import partition, responses
 from kwire.producer.batch import NO_SEQUENCE, ProducerBatch
 from kwire.producer.partition import PartitionQueue
 from kwire.producer.producer_id import ProducerIdState
-from kwire.producer.responses import ErrorAction, PartitionAnswer, ResponseHandler
+from kwire.producer.responses import ErrorAction, PartitionResult, ResponseHandler
 from kwire.producer.transaction import Transaction
 
 
@@ -104,16 +104,16 @@ def not_the_leader_is_taken_for_no(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_offset_of_a_refusal_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    intact = responses.partition_answers
+    intact = responses.partition_results
 
-    def answers(*args: Any) -> dict[tuple[str, int], PartitionAnswer]:
+    def answers(*args: Any) -> dict[tuple[str, int], PartitionResult]:
         found = intact(*args)
         for answer in found.values():
             if answer.error_code:
                 answer.base_offset = -1
         return found
 
-    patch.setattr(responses, "partition_answers", answers)
+    patch.setattr(responses, "partition_results", answers)
 
 
 def resolutions_out_of_order(patch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Form:
     """An implementation, and the work that it has done."""
 
     made: Any  # RecordAccumulator, BatchBuilder, ...
-    loops: Any  # open_cursor, ...
+    loops: Any  # open_reader, ...
     count: Callable[[Callable[[], object]], int]
     few: int
     many: int
@@ -137,7 +137,7 @@ class Reading:
 
     def _cursors(self, records: int) -> list[Any]:
         return [
-            self._loops.open_cursor(
+            self._loops.open_reader(
                 self._kind, "t", number % self._partitions, 0, 0, PER_BATCH, self._data, 0, PER_BATCH, 0, NOW,
                 PER_BATCH, None,
             )

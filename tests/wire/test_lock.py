@@ -43,7 +43,7 @@ def columns() -> Callable[[], object]:
     data, kind = python.encode_records(LARGE, NOW), wire("c").kind
 
     def work() -> None:
-        cursor = accelerated().open_cursor(kind, "t", 0, 0, 0, 400, data, 0, 400, 0, NOW, 400, None)
+        cursor = accelerated().open_reader(kind, "t", 0, 0, 0, 400, data, 0, 400, 0, NOW, 400, None)
         accelerated().columns([cursor.cut(400)], True)
 
     return work

@@ -47,7 +47,7 @@ def open_over(
     data = python.encode_records(given, NOON, deltas)
     last = max(deltas) if deltas else len(given)
     where = wire(name).kind, "t", 3, 1, position, max(position, 101 + last)
-    return wire(name).loops.open_cursor(*where, memoryview(data), 0, len(given), 100, NOON, last, stamp)
+    return wire(name).loops.open_reader(*where, memoryview(data), 0, len(given), 100, NOON, last, stamp)
 
 
 def seen(record: Any) -> tuple[object, ...]:
@@ -150,7 +150,7 @@ def test_a_record_in_reused_memory_has_no_old_fields(kind: str) -> None:
     kinds = {"written": both.written, "kind": both.kind, "derived": type("Derived", (both.kind,), {})}
     given: list[NewRecord] = [(NOON + n, b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),)) for n in range(500)]
     data = python.encode_records(given, NOON)
-    cursor = both.loops.open_cursor(kinds[kind], "t", 0, 0, 0, 500, data, 0, 500, 0, NOON, 500, None)
+    cursor = both.loops.open_reader(kinds[kind], "t", 0, 0, 0, 500, data, 0, 500, 0, NOON, 500, None)
     chance = random.Random(7)
     kept = []
     for n, record in enumerate(cursor):
@@ -207,12 +207,12 @@ def test_c_returns_what_the_specification_returns(data: st.DataObject) -> None:
 
 def walked(name: str, data: bytes, position: int, numbers: tuple[Any, ...]) -> object:
     both = wire(name)
-    cursor = both.loops.open_cursor(both.kind, "t\N{SNOWMAN}", 3, 0, position, 77, data, *numbers)
+    cursor = both.loops.open_reader(both.kind, "t\N{SNOWMAN}", 3, 0, position, 77, data, *numbers)
     positions = [cursor.position]
     first = cursor.cut(2)
     positions.append(cursor.position)
     rest = [seen(record) for record in cursor]
-    pieces = [first, both.loops.open_cursor(both.kind, "u", 4, 1, position, 77, data, *numbers).cut(1_000)]
+    pieces = [first, both.loops.open_reader(both.kind, "u", 4, 1, position, 77, data, *numbers).cut(1_000)]
     columns = [both.loops.columns(pieces, has_headers) for has_headers in (False, True)]
     return positions, [seen(record) for record in first.records()], first.rows(), rest, cursor.position, columns
 
@@ -319,7 +319,7 @@ def test_decode_recorded_batches_of_real_brokers_and_producers(path: Path, monke
     sets = list(record_sets(path))
     seen_by = {}
     for name in ("python", "c"):
-        monkeypatch.setattr(v2, "open_cursor", wire(name).loops.open_cursor)
+        monkeypatch.setattr(v2, "open_reader", wire(name).loops.open_reader)
         cursors = [batch.cursor(wire(name).kind, "t", 0, 0) for data in sets for batch in decode_batches(data)]
         columns = wire(name).loops.columns([cursor.cut(2) for cursor in cursors], True)
         seen_by[name] = columns, [seen(record) for cursor in cursors for record in cursor]
@@ -363,9 +363,9 @@ def test_nothing_leaks() -> None:
         speedups().columns([piece], True)
         piece.rows()
         for data in damaged():
-            speedups().open_cursor(kind, "t", 0, 0, 0, 9, data, 0, 3, 0, NOON, 3, None)
+            speedups().open_reader(kind, "t", 0, 0, 0, 9, data, 0, 3, 0, NOON, 3, None)
         for odd in ((), (kind,), (int, "t", 0, 0, 0, 9, b"", 0, 0, 0, 0, 0, None)):
-            assert speedups().open_cursor(*odd) is None
+            assert speedups().open_reader(*odd) is None
 
     def counts() -> tuple[int, int, int]:
         gc.collect()
@@ -390,7 +390,7 @@ def test_detached_records_release_their_batch() -> None:
     given: list[NewRecord] = [(NOON, b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),)) for n in range(100)]
     data = bytearray(python.encode_records(given, NOON))
     both = wire("c")
-    cursor = both.loops.open_cursor(both.kind, "t", 0, 0, 0, 100, data, 0, 100, 0, NOON, 100, None)
+    cursor = both.loops.open_reader(both.kind, "t", 0, 0, 0, 100, data, 0, 100, 0, NOON, 100, None)
     chance = random.Random(5)
     kept = [record for record in cursor if chance.random() < 0.2]
     chance.shuffle(kept)

@@ -95,7 +95,7 @@ def _records(seed: int) -> None:
 def _specification() -> Iterator[None]:
     """Open batches with the pure Python code."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(v2, "open_cursor", python.open_cursor)
+        patch.setattr(v2, "open_reader", python.open_reader)
         yield
 
 
