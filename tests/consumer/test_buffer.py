@@ -95,6 +95,24 @@ def test_paused_assignment_epochs_do_not_count() -> None:
     assert post.fetch_buffer.capacity(0, 1) == 100
 
 
+def test_paused_assignment_epochs_have_a_limit_of_their_own() -> None:
+    post = Post(100)
+    first = post.fetch(1, 60)
+    post.fetch(2, 60)
+    exceeds = []
+    post.fetch_buffer.pause(1, True)
+    exceeds.append(post.fetch_buffer.exceeds_paused_bytes())
+    post.fetch_buffer.pause(2, True)
+    exceeds.append(post.fetch_buffer.exceeds_paused_bytes())
+    post.fetch_buffer.release(first)
+    exceeds.append(post.fetch_buffer.exceeds_paused_bytes())
+    post.fetch(2, 50)  # was in flight
+    exceeds.append(post.fetch_buffer.exceeds_paused_bytes())
+    post.fetch_buffer.pause(2, False)
+    exceeds.append(post.fetch_buffer.exceeds_paused_bytes())
+    assert exceeds == [False, True, False, True, False]
+
+
 def test_releasing_twice_is_an_assertion_error() -> None:
     post = Post()
     completed = post.fetch(1, 10)
