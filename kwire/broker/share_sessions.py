@@ -84,6 +84,9 @@ class ShareSessionCache:
             raise broker_error(ErrorCode.INVALID_SHARE_SESSION_EPOCH, why)
         return session
 
+    def get(self, key: SessionKey) -> ShareSession | None:
+        return self._sessions.get(key)
+
     def close(self, key: SessionKey) -> ShareSession | None:
         """Remove a session, and return it if there was one."""
         return self._sessions.pop(key, None)

@@ -22,6 +22,11 @@ class SentRequest:
         self.request = request
         self.version = version
         self.completions: list[Completion] = []
+        self.context: RequestContext
+
+    def cancel(self) -> None:
+        """Close the connection of the request."""
+        self.context.cancel()
 
     @property
     def is_pending(self) -> bool:
@@ -62,6 +67,7 @@ class VirtualCluster:
             connection=connection,
             on_complete=sent.completions.append,
         )
+        sent.context = context
         self.brokers[node].handle(context, self.now)
         return sent
 

@@ -303,13 +303,14 @@ def error_response(
 
 
 def named_partitions(broker: Broker, request: ShareFetchRequest) -> list[tuple[str, int]]:
+    """Return the partitions in the request, and those that its session has already."""
+    named = {(topic.topic_id, part.partition_index): None for topic in request.topics for part in topic.partitions}
+    key = SessionKey(broker.id, request.group_id or "", request.member_id or "")
+    session = broker.cluster.share_partitions.sessions.get(key)
+    if session is not None and request.share_session_epoch > INITIAL_EPOCH:
+        named |= dict.fromkeys(session.partitions)
     by_id = broker.cluster.topics_by_id
-    return [
-        (by_id[topic.topic_id].name, named.partition_index)
-        for topic in request.topics
-        if topic.topic_id in by_id
-        for named in topic.partitions
-    ]
+    return [(by_id[topic_id].name, index) for topic_id, index in named if topic_id in by_id]
 
 
 SHARE_FETCH = Handler(ShareFetchRequest, handle, error_response, named_partitions, supports_partition_errors=True)
