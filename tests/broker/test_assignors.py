@@ -77,6 +77,11 @@ def test_uniform_keeps_a_balanced_assignment() -> None:
     assert uniform(members, {T1: 3, T2: 3}) == {id: member.assigned for id, member in members.items()}
 
 
+def test_uniform_leaves_the_larger_quota_with_the_member_that_has_it() -> None:
+    members = {"A": spec(T1, assigned={T1: [0]}), "B": spec(T1, assigned={T1: [1, 2]})}
+    assert uniform(members, {T1: 3}) == {id: member.assigned for id, member in members.items()}
+
+
 def test_uniform_moves_only_what_a_new_member_needs() -> None:
     members = {
         "A": spec(T1, T2, assigned={T1: [0, 2], T2: [0]}),
