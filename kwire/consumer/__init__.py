@@ -23,6 +23,7 @@
     consumer_membership  the new protocol, KIP-848                                (loop thread)
     topic_watch    the group's topics in metadata that may be incomplete          (loop thread)
     commits        OffsetCommit and OffsetFetch                                   (loop thread)
+    offset_map     completed offsets in a commit's metadata, as in Confluent's Parallel Consumer
     rebalance      steps of a rebalance, and the user's listener
     routing        the leader of a partition, or why there is none                (loop thread)
 
