@@ -10,8 +10,8 @@ from chaos_runs.proof import Failure, Proof, judge_copy, judge_log, judge_offset
 from chaos_runs.sequence import Label, Number, Seen, key_of, label_bytes, label_of, number_of, value_of
 
 SENT = {0: 6, 1: 4}
-# Lane 0 is in partition 0, lane 1 in partition 1, in the order of sending.
-LOG = [Seen(lane, serial, Number(lane, serial)) for lane, count in SENT.items() for serial in range(count)]
+# Sender 0 is in partition 0, sender 1 in partition 1, in the order of sending.
+LOG = [Seen(sender, serial, Number(sender, serial)) for sender, count in SENT.items() for serial in range(count)]
 ACKNOWLEDGED = {seen.number: (seen.partition, seen.offset) for seen in LOG if seen.number is not None}
 WHOLE, OTHER = Label("copier-1", 6), Label("copier-2", 4)
 COPY = [Seen(0, 2 * at, seen.number, WHOLE if at < 6 else OTHER) for at, seen in enumerate(LOG)]
@@ -58,28 +58,28 @@ def test_a_complete_log_passes() -> None:
 @pytest.mark.parametrize(
     ("change", "expected", "finding"),
     [
-        (lose(3), {"lost": 1}, "lost: number 3 of lane 0 is nowhere"),
+        (lose(3), {"lost": 1}, "lost: number 3 of sender 0 is nowhere"),
         (
             repeat(1),
             {"duplicated": 1},
-            "duplicated: number 1 of lane 0 is at partition 0 offset 1 and partition 0 offset 100",
+            "duplicated: number 1 of sender 0 is at partition 0 offset 1 and partition 0 offset 100",
         ),
         (
             swap(2),
             {"disordered": 1, "misplaced": 2},
-            "disordered: partition 0 offset 3 holds number 2 of lane 0 after number 3",
+            "disordered: partition 0 offset 3 holds number 2 of sender 0 after number 3",
         ),
         (
             put(4, number=None),
             {"lost": 1, "foreign": 1},
             "foreign: partition 0 offset 4 holds bytes that were never sent",
         ),
-        (put(5, number=Number(0, 6)), {"lost": 1, "foreign": 1}, "foreign: number 6 of lane 0 was not sent"),
-        (put(4, number=Number(7, 0)), {"lost": 1, "foreign": 1}, "foreign: number 0 of lane 7 was not sent"),
+        (put(5, number=Number(0, 6)), {"lost": 1, "foreign": 1}, "foreign: number 6 of sender 0 was not sent"),
+        (put(4, number=Number(7, 0)), {"lost": 1, "foreign": 1}, "foreign: number 0 of sender 7 was not sent"),
         (
             put(5, offset=9),
             {"misplaced": 1},
-            "misplaced: number 5 of lane 0 was acknowledged at partition 0 offset 5, which does not hold it",
+            "misplaced: number 5 of sender 0 was acknowledged at partition 0 offset 5, which does not hold it",
         ),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_record_that_failed_is_an_anomaly_and_not_lost_as_well() -> None:
     failed = {Number(0, 5): Failure("not delivered within 1 ms", False)}
     proof = judge_log(SENT, {}, failed, LOG[:5] + LOG[6:])
     assert counts(proof) == {"failed": 1}
-    assert proof.findings == ["failed: number 5 of lane 0: not delivered within 1 ms"]
+    assert proof.findings == ["failed: number 5 of sender 0: not delivered within 1 ms"]
 
 
 @pytest.mark.parametrize(
@@ -151,14 +151,14 @@ def test_a_complete_copy_passes() -> None:
         (
             repeat(9),
             {"duplicated": 1, "torn": 1},
-            "duplicated: number 3 of lane 1 is at partition 0 offset 18 and partition 0 offset 100",
+            "duplicated: number 3 of sender 1 is at partition 0 offset 18 and partition 0 offset 100",
         ),
         (put(3, label=Label("copier-9", 6)), {"torn": 2}, "torn: copier-9: 1 of 6 records"),
         (put(3, label=None), {"torn": 2}, "torn: partition 0 offset 6 is of no transaction"),
         (
             put(3, number=Number(1, 77)),
             {"lost": 1, "foreign": 1},
-            "foreign: number 77 of lane 1 is in the copy only",
+            "foreign: number 77 of sender 1 is in the copy only",
         ),
     ],
 )

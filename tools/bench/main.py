@@ -80,7 +80,7 @@ BENCHES = {
     ),
     "consume": Bench(
         lambda options, stand, tell: throughput.consume(options, stand, tell, "consume"),
-        _speeds(BOTH), _PER_CPU, "record by record, each value looked at", 500_000,
+        _speeds(BOTH), _PER_CPU, "record by record, each value read", 500_000,
     ),
     "bulk": Bench(_bulk, _speeds(_BULK), _PER_CPU, "many records in a call; with --consume, columns out", 1_000_000),
     "latency": Bench(

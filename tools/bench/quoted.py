@@ -37,7 +37,7 @@ PAIRS = [
     Pair("bulk", "kwire C, send_arrow", "confluent-kafka, produce", "`send_arrow`", "`produce`", "20x"),
     Pair("bulk", "kwire C, send_many", "confluent-kafka, produce_batch", "`send_many`", _BATCH),
     Pair("bulk", "kwire C, send_arrow", "confluent-kafka, produce_batch", "`send_arrow`", _BATCH),
-    Pair("consume", "kwire C", "confluent-kafka", "`poll(500)`, each value looked at", "`consume(500)`", "4x"),
+    Pair("consume", "kwire C", "confluent-kafka", "`poll(500)`, each value read", "`consume(500)`", "4x"),
     Pair("consume", "kwire C, iteration", "confluent-kafka, poll", "`for record in consumer`", "`poll`"),
     Pair("bulk-consume", "kwire C, poll_batch", "confluent-kafka", "`poll_batch`", "`consume(500)`", "15x"),
     Pair("bulk-consume", "kwire C, poll_arrow", "confluent-kafka", "`poll_arrow`", "`consume(500)`", "15x"),

@@ -10,5 +10,5 @@
     proof      compares the logs with what was sent; it reads no topic, so tests can give it a loss
     run        runs one scenario; report: the table of results; main: the command line
 
-Every verdict rests on a reader that is independent of kwire.
+Every outcome rests on a reader that is independent of kwire.
 """

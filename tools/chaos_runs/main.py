@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from chaos_runs.report import show
-from chaos_runs.run import Verdict, run
+from chaos_runs.run import RunOutcome, run
 from chaos_runs.scenarios import GROUPS, SCENARIOS, Scenario
 
 _USUAL = ("new", "old")
@@ -30,24 +30,24 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     seed = options.seed if options.seed is not None else str(random.randrange(1 << 31))
     console.print(f"seed {seed}", highlight=False)
-    verdicts: list[Verdict] = []
+    outcomes: list[RunOutcome] = []
     unjudged: list[str] = []
     for scenario in chosen(options.names):
         console.rule(f"{scenario.name}: {scenario.about}")
         records = options.records or scenario.records
         try:
-            verdict = run(scenario, records, seed, lambda text: console.print(text, markup=False, highlight=False))
+            outcome = run(scenario, records, seed, lambda text: console.print(text, markup=False, highlight=False))
         except Exception:  # the other runs still give results
             console.print_exception()
             unjudged.append(scenario.name)
             continue
-        verdicts.append(verdict)
-        show(console, [verdict])
-    if len(verdicts) > 1:
-        show(console, verdicts)
+        outcomes.append(outcome)
+        show(console, [outcome])
+    if len(outcomes) > 1:
+        show(console, outcomes)
     if unjudged:
-        console.print(f"no verdict: {', '.join(unjudged)}", style="red")
-    return 0 if not unjudged and all(one.holds for one in verdicts) else 1
+        console.print(f"no outcome: {', '.join(unjudged)}", style="red")
+    return 0 if not unjudged and all(one.holds for one in outcomes) else 1
 
 
 def chosen(names: Sequence[str]) -> list[Scenario]:

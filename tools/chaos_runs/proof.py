@@ -53,7 +53,7 @@ def judge_log(
     may_repeat: bool = False,
     may_fail: bool = False,
 ) -> Proof:
-    """Check the log of a topic to which each lane sent its numbers from 0 to `sent[lane]` - 1.
+    """Check the log of a topic to which each sender sent its numbers from 0 to `sent[sender]` - 1.
 
     `acknowledged` has the (partition, offset) of each response, with offset -1 if the response had none. `failed`
     records are anomalies; with `may_fail`, only those that are in the log although the error excludes it. With
@@ -65,11 +65,11 @@ def judge_log(
     proof.find("failed", (f"{_name(number)}: {failure.why}" for number, failure in failed.items()))
     denied = (number for number, failure in failed.items() if number in places and not failure.possibly_persisted)
     proof.find("denied", (f"{_name(number)} was said to be in no log" for number in denied))
-    wanted = (Number(lane, serial) for lane, count in sent.items() for serial in range(count))
+    wanted = (Number(sender, serial) for sender, count in sent.items() for serial in range(count))
     proof.find("lost", (f"{_name(one)} is nowhere" for one in wanted if one not in places and one not in failed))
-    proof.find("foreign", (f"{_name(one)} was not sent" for one in places if one.serial >= sent.get(one.lane, 0)))
+    proof.find("foreign", (f"{_name(one)} was not sent" for one in places if one.serial >= sent.get(one.sender, 0)))
     _find_repeated(proof, places)
-    _find_disordered(proof, log, lambda seen, number: (seen.partition, number.lane))
+    _find_disordered(proof, log, lambda seen, number: (seen.partition, number.sender))
     _find_strayed(proof, places)
     proof.find(
         "misplaced",
@@ -147,8 +147,8 @@ def _find_repeated(proof: Proof, places: Mapping[Number, Sequence[tuple[int, int
             proof.counts["duplicated"] += len(found) - 2
 
 
-def _find_disordered(proof: Proof, log: Iterable[Seen], lane_of: Callable[[Seen, Number], Hashable]) -> None:
-    """Find first occurrences whose numbers do not rise within one value of `lane_of`."""
+def _find_disordered(proof: Proof, log: Iterable[Seen], sender_of: Callable[[Seen, Number], Hashable]) -> None:
+    """Find first occurrences whose numbers do not rise within one value of `sender_of`."""
     last: dict[Hashable, int] = {}
     met: set[Number] = set()
     for seen in log:
@@ -156,12 +156,12 @@ def _find_disordered(proof: Proof, log: Iterable[Seen], lane_of: Callable[[Seen,
         if number is None or number in met:
             continue
         met.add(number)
-        lane = lane_of(seen, number)
-        before = last.get(lane, -1)
+        sender = sender_of(seen, number)
+        before = last.get(sender, -1)
         if number.serial < before:
             place = _place((seen.partition, seen.offset))
             proof.find("disordered", [f"{place} holds {_name(number)} after number {before}"])
-        last[lane] = max(before, number.serial)
+        last[sender] = max(before, number.serial)
 
 
 def _find_strayed(proof: Proof, places: Mapping[Number, Sequence[tuple[int, int]]]) -> None:
@@ -181,7 +181,7 @@ def _by_partition(log: Iterable[Seen]) -> dict[int, list[Seen]]:
 
 
 def _name(number: Number) -> str:
-    return f"number {number.serial} of lane {number.lane}"
+    return f"number {number.serial} of sender {number.sender}"
 
 
 def _place(place: tuple[int, int]) -> str:

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from chaos_runs.proof import Proof
-from chaos_runs.run import Verdict
+from chaos_runs.run import RunOutcome
 
 _KINDS = ("lost", "duplicated", "disordered")
 _FAULTS = "lost, twice,\norder, other"
 
 
-def table(verdicts: Sequence[Verdict]) -> Table:
+def table(outcomes: Sequence[RunOutcome]) -> Table:
     made = Table(title="chaos: what was sent and copied, against what is in the logs", box=SIMPLE_HEAD)
     made.add_column("scenario")
     for name in ("in the log", _FAULTS):
@@ -24,13 +24,13 @@ def table(verdicts: Sequence[Verdict]) -> Table:
         made.add_column(name, justify="right", style="cyan")
     for name in ("records/s", "longest\nstall, s", "retries", "cuts"):
         made.add_column(name, justify="right")
-    made.add_column("verdict")
-    for one in verdicts:
+    made.add_column("outcome")
+    for one in outcomes:
         made.add_row(*_row(one))
     return made
 
 
-def _row(one: Verdict) -> list[str]:
+def _row(one: RunOutcome) -> list[str]:
     copied = ["-"] * 4
     if one.copy is not None:
         clients = one.clients
@@ -49,9 +49,9 @@ def _row(one: Verdict) -> list[str]:
     ]
 
 
-def show(console: Console, verdicts: Sequence[Verdict]) -> None:
-    console.print(table(verdicts))
-    for one in verdicts:
+def show(console: Console, outcomes: Sequence[RunOutcome]) -> None:
+    console.print(table(outcomes))
+    for one in outcomes:
         proofs = [("", one.log), ("copy: ", one.copy)]
         findings = [prefix + text for prefix, proof in proofs if proof is not None for text in proof.findings]
         for text in [*findings, *one.complaints]:

@@ -1,4 +1,4 @@
-"""Run one scenario, from the start of the brokers to the verdict."""
+"""Run one scenario, from the start of the brokers to the outcome."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _POLL_S = 0.25
 
 
 @dataclass
-class Verdict:
+class RunOutcome:
     """Hold the result of a run. `complaints` are anomalies outside the logs: a client that died, a reader's error."""
 
     scenario: Scenario
@@ -51,13 +51,15 @@ class Verdict:
         return not (self.complaints or self.log.anomalies or (self.copy is not None and self.copy.anomalies))
 
 
-def run(scenario: Scenario, records: int, seed: str, say: Callable[[str], None]) -> Verdict:
+def run(scenario: Scenario, records: int, seed: str, say: Callable[[str], None]) -> RunOutcome:
     """Run a scenario on new brokers. Raises errors of the harness: brokers that do not start, a failing reader."""
     with cluster_for(scenario) as cluster:
         return run_on(cluster, scenario, records, seed, say)
 
 
-def run_on(cluster: KafkaCluster, scenario: Scenario, records: int, seed: str, say: Callable[[str], None]) -> Verdict:
+def run_on(
+    cluster: KafkaCluster, scenario: Scenario, records: int, seed: str, say: Callable[[str], None]
+) -> RunOutcome:
     """Run a scenario on running brokers, as `cluster_for` starts them, that have had no run before."""
     began_at = time.monotonic()
 
@@ -66,7 +68,7 @@ def run_on(cluster: KafkaCluster, scenario: Scenario, records: int, seed: str, s
 
     tell(f"{scenario.nodes} x Kafka {scenario.version} {'are' if scenario.nodes > 1 else 'is'} up")
     with contextlib.ExitStack() as stack:
-        return _Run(scenario, cluster, records, seed, tell).verdict(stack)
+        return _Run(scenario, cluster, records, seed, tell).outcome(stack)
 
 
 class _Run:
@@ -84,7 +86,7 @@ class _Run:
         self._reader: Reader = reader_for(cluster.bootstrap, numbers)
         self._topics = {SOURCE: PARTITIONS} | ({COPY: COPY_PARTITIONS} if self._is_copied else {})
 
-    def verdict(self, stack: contextlib.ExitStack) -> Verdict:
+    def outcome(self, stack: contextlib.ExitStack) -> RunOutcome:
         bootstrap, relay = self._cluster.bootstrap, None
         if self._scenario.is_relayed:
             bootstrap = self._cluster.addresses("relay")
@@ -120,12 +122,14 @@ class _Run:
             self._say(", ".join(f"{name} {count}" for name, count in sorted(copiers.counts.items())))
             for reason, count in copiers.reasons.most_common():
                 self._say(f"{count:4} x {reason}")
-        verdict = self._judge(writers, copiers, follower, complaints)
-        verdict.retries, verdict.cuts = log.retries, relay.cuts if relay else 0
-        verdict.complaints += log.errors
-        return verdict
+        outcome = self._judge(writers, copiers, follower, complaints)
+        outcome.retries, outcome.cuts = log.retries, relay.cuts if relay else 0
+        outcome.complaints += log.errors
+        return outcome
 
-    def _judge(self, writers: Writers, copiers: Copiers | None, follower: Follower, complaints: list[str]) -> Verdict:
+    def _judge(
+        self, writers: Writers, copiers: Copiers | None, follower: Follower, complaints: list[str]
+    ) -> RunOutcome:
         logs = {topic: self._reader.read(topic) for topic in self._topics}
         followed = follower.finish({topic: len(log) for topic, log in logs.items()})
         places, failed = writers.outcomes()
@@ -137,7 +141,7 @@ class _Run:
             copy = judge_copy(logs[SOURCE], logs[COPY])
             judge_readers(copy, logs[COPY], followed[COPY], (self._reader.name, follower.name))
             judge_offsets(copy, self._reader.committed(GROUP, SOURCE, PARTITIONS), self._reader.ends(SOURCE))
-        return Verdict(
+        return RunOutcome(
             self._scenario,
             log,
             copy,

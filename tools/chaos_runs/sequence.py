@@ -1,26 +1,26 @@
-"""Convert the n-th record of a lane to bytes and back.
+"""Convert the n-th record of a sender to bytes and back.
 
-A lane is a sending thread with its own keys, so the records of a key have the order in which one thread sent them.
+A sender is a sending thread with its own keys, so the records of a key have the order in which one thread sent them.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-KEYS_PER_LANE = 50
+KEYS_PER_SENDER = 50
 TRANSACTION_HEADER = "transaction"
 _FILL = b"." * 64
 
 
 class Number(NamedTuple):
-    """Identify a record: the `serial`-th of its lane, from 0."""
+    """Identify a record: the `serial`-th of its sender, from 0."""
 
-    lane: int
+    sender: int
     serial: int
 
     @property
     def key(self) -> tuple[int, int]:
-        return self.lane, self.serial % KEYS_PER_LANE
+        return self.sender, self.serial % KEYS_PER_SENDER
 
 
 class Label(NamedTuple):
@@ -50,11 +50,11 @@ def value_of(number: Number) -> bytes:
 
 def number_of(key: bytes | None, value: bytes | None) -> Number | None:
     """Return the number of a record, or None unless the bytes are exactly those of a record."""
-    lane, _, rest = (value or b"").partition(b":")
+    sender, _, rest = (value or b"").partition(b":")
     serial, _, _ = rest.partition(b":")
-    if not (lane.isdigit() and serial.isdigit()):
+    if not (sender.isdigit() and serial.isdigit()):
         return None
-    number = Number(int(lane), int(serial))
+    number = Number(int(sender), int(serial))
     return number if key == key_of(number) and value == value_of(number) else None
 
 

@@ -15,7 +15,7 @@ from chaos_runs.sequence import Number, key_of, value_of
 from kwire import Producer, ProduceResponse
 from kwire.errors import DeliveryError, KwireError
 
-LANES = 4
+SENDERS = 4
 # Small batches and a small buffer: many requests are in flight, and the loss of a leader blocks the threads soon.
 _OPTIONS: dict[str, Any] = {
     "batch_bytes": 4_096,
@@ -29,17 +29,17 @@ _POLL_S = 0.01
 
 
 class Writers:
-    """Send `records` in all lanes together over `seconds`; use it as a context manager, then read the results."""
+    """Send `records` in all senders together over `seconds`; use it as a context manager, then read the results."""
 
     def __init__(self, bootstrap: str, topic: str, records: int, seconds: float, *, delivery_timeout_ms: int) -> None:
         self._topic = topic
-        self._share = -(-records // LANES)
-        self._rate = self._share / seconds if seconds else float("inf")  # per lane and second
+        self._share = -(-records // SENDERS)
+        self._rate = self._share / seconds if seconds else float("inf")  # per sender and second
         self._is_over = threading.Event()
-        self._responses: list[list[ProduceResponse]] = [[] for _ in range(LANES)]
+        self._responses: list[list[ProduceResponse]] = [[] for _ in range(SENDERS)]
         self._threads = [
-            threading.Thread(target=self._send_lane, args=(lane,), name=f"lane {lane}", daemon=True)
-            for lane in range(LANES)
+            threading.Thread(target=self._send_all, args=(sender,), name=f"sender {sender}", daemon=True)
+            for sender in range(SENDERS)
         ]
         self._errors: list[BaseException] = []
         self._acknowledged = 0
@@ -79,15 +79,15 @@ class Writers:
         self.producer.flush(_FLUSH_S)
 
     def sent(self) -> dict[int, int]:
-        return {lane: len(responses) for lane, responses in enumerate(self._responses)}
+        return {sender: len(responses) for sender, responses in enumerate(self._responses)}
 
     def outcomes(self) -> tuple[dict[Number, tuple[int, int]], dict[Number, Failure]]:
         """Return the (partition, offset) of each acknowledged record and the errors of the others, after `finish`."""
         places: dict[Number, tuple[int, int]] = {}
         failed: dict[Number, Failure] = {}
-        for lane, responses in enumerate(self._responses):
+        for sender, responses in enumerate(self._responses):
             for serial, response in enumerate(responses):
-                number = Number(lane, serial)
+                number = Number(sender, serial)
                 try:
                     place = response.result(0)
                     places[number] = place.partition, place.offset
@@ -96,12 +96,12 @@ class Writers:
                     failed[number] = Failure(str(error), in_doubt)
         return places, failed
 
-    def _send_lane(self, lane: int) -> None:
-        responses = self._responses[lane]
+    def _send_all(self, sender: int) -> None:
+        responses = self._responses[sender]
         try:
             while len(responses) < self._share or not self._is_over.is_set():
                 for _ in range(_BURST):
-                    number = Number(lane, len(responses))
+                    number = Number(sender, len(responses))
                     value, key = value_of(number), key_of(number)
                     responses.append(self.producer.send(self._topic, value, key=key, on_delivery=self._on_delivery))
                     if len(responses) == self._share and self._is_over.is_set():

@@ -231,7 +231,7 @@ def _put(made: Any, given: ManyColumns, count: int) -> Any:
         raise AssertionError
 
     accumulator = made.RecordAccumulator(
-        place=made.RecordFuture,
+        future_class=made.RecordFuture,
         dispatch=None,
         batch_bytes=500,
         bytes_max=1 << 20,
@@ -240,7 +240,7 @@ def _put(made: Any, given: ManyColumns, count: int) -> Any:
         may_share=unused,
         time_ms=lambda: NOW,
         wakeup=int,
-        refer=unused,
+        slow_path=unused,
         by_system=False,
         sums=True,
     )

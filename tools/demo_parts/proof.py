@@ -63,11 +63,11 @@ def judge(sent: int, acknowledged: Mapping[int, Place], read: Iterable[Read]) ->
         if not 0 <= record.number < sent:
             foreign.append(f"{_name(record.place)} holds a record that was never sent")
             continue
-        lane = record.place.partition, record.has_key
-        before = last.get(lane)
+        sender = record.place.partition, record.has_key
+        before = last.get(sender)
         if before is not None and record.number < before.number:
             disordered.append(f"{_name(record.place)} holds number {record.number} after number {before.number}")
-        last[lane] = record
+        last[sender] = record
         places.setdefault(record.number, []).append(record.place)
     lost = [f"number {number} is nowhere" for number in range(sent) if number not in places]
     duplicated = [
