@@ -312,17 +312,20 @@ class GroupCluster:
         self.log: list[tuple[float, MemberWorld, Any]] = []  # all requests that members sent
         self._pending: list[tuple[Sent, SentRequest | None, float]] = []
         self._refreshed: dict[int, float] = {}
+        self._coordinators: dict[MemberWorld, int] = {}
         self.metadata_max_age = 300.0
+        self._joined = 0
 
     @property
     def now(self) -> float:
         return self.cluster.now
 
     def join(self, protocol: str = "classic", *, polls: bool = True, **options: Any) -> MemberWorld:
-        member = MemberWorld(protocol, seed=len(self.members), **options)
+        member = MemberWorld(protocol, seed=self._joined, **options)
         member.now = self.now
         member.view.snapshot = Snapshot()
         self.members.append(member)
+        self._joined += 1
         self.refresh(member)
         if not polls:
             member.poll_timer.poll_ended(self.now)
@@ -400,9 +403,16 @@ class GroupCluster:
         self.log.append((self.now, sent.world, sent.request))
         timeout = (30_000 if sent.call.timeout_ms is None else sent.call.timeout_ms) / 1000
         answer = None
-        if sent.world not in self.cut:
-            node = self.cluster.coordinator(GROUP)
-            answer = self.cluster.send(node, sent.request, sent.version)
+        world = sent.world
+        if world not in self.cut:
+            if world.view.forgotten or world not in self._coordinators:
+                world.view.forgotten = 0
+                self._coordinators[world] = self.cluster.coordinator(GROUP)
+            node = self._coordinators[world]
+            if node in {one.id for one in self.cluster.state.live_nodes}:
+                answer = self.cluster.send(node, sent.request, sent.version)
+            else:
+                timeout = 0.001  # the connection is refused
         self._pending.append((sent, answer, self.now + timeout))
 
     # -- what is seen
