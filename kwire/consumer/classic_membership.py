@@ -87,6 +87,7 @@ class ClassicMembership(GroupMember):
         self._is_cooperative = common_protocol(context.options.assignors) is RebalanceProtocol.COOPERATIVE
         self._watch = TopicWatch()
         self._topics: frozenset[str] = subscription.topics  # that the subscription means now
+        self._joined_topics = self._topics  # that the last JoinGroup had
         self._demand: str | None = "the consumer subscribed"  # why to join again
         self._demanded_at: float | None = None  # None: before the first turn
         self._round: object | None = None  # the JoinGroup or SyncGroup on its way; an older one's response is ignored
@@ -215,7 +216,13 @@ class ClassicMembership(GroupMember):
             view.request_metadata("topics are missing that were there before")
         self._set_topics(self.subscription.matched(self._watch.known))
         self.note_topic_ids({topic for topic, _ in self.steps.owned})
-        if self._is_leader and self._demand is None and self._watch.racks(self._group_topics) != self._assigned_from:
+        self._check_round()
+
+    def _check_round(self) -> None:
+        """Demand another round if the last one was made from what is no longer so."""
+        if self._demand is None and self._topics != self._joined_topics:
+            self._demand_rejoin("the subscription changed")
+        if self._demand is None and self._is_leader and self._watch.racks(self._group_topics) != self._assigned_from:
             self._demand_rejoin("the partitions of the group's topics changed")
 
     def _set_topics(self, topics: frozenset[str]) -> None:
@@ -247,6 +254,7 @@ class ClassicMembership(GroupMember):
     def _join(self, now: float) -> None:
         self._round = round_ = object()
         self.state = MemberState.PREPARING_REBALANCE
+        self._joined_topics = self._topics
         topics = sorted(self._topics)
 
         def user_data() -> dict[str, bytes | None]:
@@ -268,7 +276,7 @@ class ClassicMembership(GroupMember):
 
     def _join_request(self, round_: object, user_data: Mapping[str, bytes | None]) -> PendingRequest:
         subscription = MemberSubscription(
-            sorted(self._topics), sorted(self.steps.owned), self.epoch, self.options.rack or None
+            sorted(self._joined_topics), sorted(self.steps.owned), self.epoch, self.options.rack or None
         )
         protocols = [
             JoinGroupRequest.Protocol(
@@ -495,6 +503,7 @@ class ClassicMembership(GroupMember):
             self._demand_rejoin("the assignment has topics that this member does not subscribe to")
             self._slow_down(now)
             return
+        self._check_round()
         self._note_assignment(name, assignment)
         self.note_topic_ids({topic for topic, _ in assigned})
         owned = set(self.steps.owned)

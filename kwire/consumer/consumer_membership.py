@@ -346,7 +346,8 @@ class ConsumerMembership(GroupMember):
             self._sent_owned = frozenset() if is_joining else owned
         self._is_urgent = self._must_be_full = False
         if self.state is MemberState.ACKNOWLEDGING:
-            self._move(MemberState.RECONCILING if self._unresolved else MemberState.STABLE)
+            # A target may have come while the callback of the one before ran.
+            self._move(MemberState.STABLE if owned == self._target else MemberState.RECONCILING)
         return request
 
     def _handle_heartbeat(self, response: ConsumerGroupHeartbeatResponse, now: float) -> None:
@@ -413,8 +414,10 @@ class ConsumerMembership(GroupMember):
                 self._back_off(now)
             case ErrorCode.UNSUPPORTED_VERSION:
                 self._unsupported(error)
-            case ErrorCode.GROUP_ID_NOT_FOUND if not joined and self.options.protocol == "auto":
-                self._fall_back(str(error.name))
+            case ErrorCode.GROUP_ID_NOT_FOUND if joined:
+                self._fence("the group has become a classic one, because it had no members of this protocol")
+            case ErrorCode.GROUP_ID_NOT_FOUND if self.options.protocol == "auto":
+                self._fall_back(error.name)
             case _:
                 self._fail(error)
 

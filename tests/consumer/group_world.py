@@ -370,6 +370,15 @@ class GroupCluster:
                 return
         raise AssertionError("endless activity")
 
+    def run_while(self, seconds: float, condition: Callable[[], bool]) -> bool:
+        """Run for a time; return False at once when the condition no longer holds."""
+        end = self.now + seconds
+        while self.now < end:
+            self.run(min(0.5, end - self.now))
+            if not condition():
+                return False
+        return True
+
     def _metadata_due(self, member: MemberWorld) -> float:
         age = 0.1 if member.view.refreshes else self.metadata_max_age
         return self._refreshed[id(member)] + age
@@ -391,6 +400,10 @@ class GroupCluster:
                 moved = True
                 sent.world.now = self.now
                 sent.respond(answer.response)
+            elif answer is None and not is_cut:
+                moved = True
+                sent.world.now = self.now
+                sent.fail()  # what was sent while the link was cut
             elif self.now >= deadline:
                 moved = True
                 sent.world.now = self.now

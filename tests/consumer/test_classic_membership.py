@@ -311,6 +311,25 @@ def test_a_changed_subscription_joins_again_and_gives_up_the_old_topics() -> Non
     assert set(subscription(sent).owned) == set(T)
 
 
+def test_a_subscription_that_changes_during_a_round_has_a_round_of_its_own() -> None:
+    world = World()
+    sent = world.turn_one("JoinGroup")
+    world.membership.subscribe(Subscription.of(["t", "u"]))
+    world.respond_join(sent)
+    world.sync(*T)
+    assert list(subscription(world.turn_one("JoinGroup")).topics) == ["t", "u"]
+
+
+def test_partitions_that_are_added_during_a_round_are_noticed_by_the_leader() -> None:
+    world = World(assignors=("range",))
+    world.join(leader="m", members={"m": ["t"]})
+    sync = world.turn_one("SyncGroup")
+    world.view.snapshot = snapshot({"t": [(1, 7)] * 5}, ids=IDS)
+    world.turn()
+    respond_sync(sync, *T)
+    assert [one.name for one in world.turn()] == ["JoinGroup"]
+
+
 def test_s14_a_static_member_joins_again_for_a_changed_subscription() -> None:
     """S14 (KAFKA-12759)."""
     world = World(instance_id="i")

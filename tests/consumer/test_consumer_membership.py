@@ -218,6 +218,20 @@ def test_a_target_that_changes_during_a_revocation() -> None:
     assert owned(sent) == {T[0], T[2], T[3]}
 
 
+def test_a_target_that_changes_during_an_assignment() -> None:
+    world = World()
+    world.joined(T[0])
+    world.caller.is_polling = False
+    world.target(2, T[0], T[1])
+    world.target(2, T[1])
+    world.caller.is_polling = True
+    sent = world.beat()
+    assert owned(sent) == {T[0], T[1]}
+    respond(sent, 2)
+    assert owned(world.beat()) == {T[1]}
+    assert world.is_in(S.STABLE)
+
+
 def test_s35_a_duplicate_partition_is_one() -> None:
     """S35: the broker sends [0, 0, 1]."""
     world = World()
@@ -411,7 +425,6 @@ FATAL = [
     (E.UNSUPPORTED_ASSIGNOR, BrokerError, "why"),
     (E.INVALID_REGULAR_EXPRESSION, BrokerError, "why"),
     (E.UNSUPPORTED_VERSION, UnsupportedVersionError, "auto"),
-    (E.GROUP_ID_NOT_FOUND, BrokerError, "migration"),
     (9999, BrokerError, "why"),
 ]
 
@@ -430,6 +443,22 @@ def test_what_no_heartbeat_mends_is_fatal(code: int, cls: type[Exception], text:
     world.leave()
     assert world.turn() == []
     assert world.has_left()
+
+
+def test_a_classic_group_that_is_not_converted() -> None:
+    world = World()
+    refuse(world.beat(), E.GROUP_ID_NOT_FOUND)
+    world.turn()
+    assert "migration" in str(world.membership.fatal_error)
+
+
+def test_a_group_that_became_classic_is_joined_again() -> None:
+    """The coordinator converted it back when the sessions of its members had ended."""
+    world = World()
+    world.joined(*T)
+    refuse(world.next_beat(), E.GROUP_ID_NOT_FOUND)
+    assert world.beat().request.member_epoch == 0
+    assert world.caller.kinds() == ["assigned", "lost"]
 
 
 def test_a_topic_that_may_not_be_read_is_told_once_a_poll() -> None:

@@ -32,9 +32,11 @@ T4 = {"t": 4}
 def settled(cluster: GroupCluster, topics: dict[str, int] | None = None, limit: float = 120.0) -> None:
     """Run until each partition has one owner, and nothing moves for 20 s more."""
     topics = topics or T4
-    cluster.run(limit, lambda: cluster.owns_all(topics))
-    cluster.run(20.0)
-    assert cluster.owns_all(topics)
+    end = cluster.now + limit
+    while True:
+        cluster.run(max(0.0, end - cluster.now), lambda: cluster.owns_all(topics))
+        if cluster.run_while(20.0, lambda: cluster.owns_all(topics)):
+            return
 
 
 def grown(cluster: GroupCluster, count: int, protocol: str, **options: Any) -> list[MemberWorld]:
