@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from kwire.consumer import ConsumerRecord as ConsumerRecord
     from kwire.consumer import Offset as Offset
     from kwire.consumer import Regex as Regex
+    from kwire.consumer import TopicPartition as TopicPartition
+    from kwire.consumer import stop_on_signals as stop_on_signals
     from kwire.errors import AbortableError as AbortableError
     from kwire.errors import AcknowledgeError as AcknowledgeError
     from kwire.errors import AuthenticationError as AuthenticationError
@@ -82,6 +84,8 @@ if TYPE_CHECKING:
     from kwire.share import ShareRecord as ShareRecord
 
 _HOMES = {
+    "stop_on_signals": "kwire.consumer",
+    "TopicPartition": "kwire.consumer",
     "AbortableError": "kwire.errors",
     "AcknowledgeError": "kwire.errors",
     "AcknowledgeType": "kwire.share",

@@ -135,6 +135,7 @@ class Consumer(GroupClient):
     subscribe = awaited(GroupClient._subscribe)
     unsubscribe = awaited(GroupClient._unsubscribe)
     allow_rebalance = awaited(GroupClient._allow_rebalance)
+    lag = awaited(GroupClient._lag)
     commit = awaited(GroupClient._commit)
     committed = awaited(GroupClient._committed)
     close = awaited(GroupClient._close)

@@ -2,6 +2,10 @@
 
     client         `ConsumerClient`: assign, poll, iterate, seek, for both faces    (callers' threads)
     consumer       `Consumer`: the face for threads; `kwire.aio.Consumer` is the other
+    group_client   `GroupClient`: subscribe, rebalance, commit, lag, close        (callers' threads)
+    signals        `stop_on_signals`
+    lag            how far partitions are behind their ends
+    auto_commit    periodic commits of what was processed                         (loop thread)
     gate           whether the user may be using records; the poll interval
     arguments      checks of the arguments of its methods                         (callers' threads)
     options        `ConsumerOptions`
@@ -36,10 +40,12 @@ from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.assignors import Assignor, MemberAssignment, MemberSubscription, RebalanceProtocol, TopicRacks
 from kwire.consumer.columns import PartitionColumns, PolledBatch
 from kwire.consumer.consumer import Consumer
+from kwire.consumer.lag import Lag
 from kwire.consumer.offsets import Ago, AtTimestamp, Offset, StartOffset
 from kwire.consumer.options import ConsumerOptions
 from kwire.consumer.rebalance import RebalanceListener, RebalanceStep
 from kwire.consumer.record import ConsumerRecord
+from kwire.consumer.signals import stop_on_signals
 from kwire.consumer.subscription import Regex
 
 __all__ = [
@@ -49,6 +55,7 @@ __all__ = [
     "Consumer",
     "ConsumerOptions",
     "ConsumerRecord",
+    "Lag",
     "MemberAssignment",
     "MemberSubscription",
     "Offset",
@@ -61,4 +68,5 @@ __all__ = [
     "StartOffset",
     "TopicPartition",
     "TopicRacks",
+    "stop_on_signals",
 ]

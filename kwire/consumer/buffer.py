@@ -252,7 +252,7 @@ class FetchBuffer:
 # more than large ones.
 _OPENED_BYTES = 1024 * 1024
 # Where a batch of format 2 has its leader epoch and its format.
-_EPOCH, _FORMAT = slice(12, 16), 16
+_EPOCH, _FORMAT, _BASE_TIMESTAMP = slice(12, 16), 16, slice(27, 35)
 # For a fetch without aborted transactions; such a filter has no state.
 _CONTROL_ONLY = BatchFilter(())
 
@@ -277,7 +277,8 @@ class PartitionBuffer:
     __slots__ = (
         "_batch_start", "_fetch", "_filter", "_items", "_position", "_release", "_retire", "assignment_epoch",
         "check_crc", "committed", "decompressed_max", "error", "is_error_raised", "is_paused", "is_ready",
-        "is_revoking", "leader_epoch", "partition", "processed", "processed_epoch", "reader", "topic",
+        "is_revoking", "iterated", "leader_epoch", "partition", "processed", "processed_epoch", "reader", "topic",
+        "written_ms",
     )  # fmt: skip
 
     def __init__(
@@ -298,6 +299,9 @@ class PartitionBuffer:
         self.processed: int | None = None
         self.processed_epoch: int | None = None
         self.committed: int | None = None
+        # How far an iteration has processed it, as the loop thread saw it last, with the assignment epoch.
+        self.iterated = -1, -1
+        self.written_ms = -1  # when the batches that are being read were written, of format 2
         self.leader_epoch: int | None = None  # of the fetch that is being read, if all its batches have the same
         self.check_crc = check_crc
         self.decompressed_max = decompressed_max  # bytes of one batch
@@ -393,6 +397,9 @@ class PartitionBuffer:
 
     def _read_batch(self, fetch: CompletedFetch) -> None:
         assert self._position is not None
+        start = self._batch_start
+        if len(fetch.data) > start + _BASE_TIMESTAMP.stop and fetch.data[start + _FORMAT] == 2:
+            self.written_ms = int.from_bytes(fetch.data[start + _BASE_TIMESTAMP.start : start + _BASE_TIMESTAMP.stop])
         if not fetch.aborted:
             found = open_batches(
                 ConsumerRecord, self.topic, self.partition, self._position,

@@ -305,8 +305,6 @@ class ConsumerClient:
         """Return the next reader of the iteration; wait for it. None once the consumer is closed."""
         failure: BaseException | None = None
         try:
-            if self._is_closed:
-                return None
             self._begin_read("an iteration")
             try:
                 while True:
@@ -475,7 +473,8 @@ class ConsumerClient:
         self._is_woken = True
         self._reading = None
         with suppress(ClosedError):
-            self._runtime.call_soon(self._fetch_buffer.wake_all)  # its lock may be held where the signal came in
+            if self._is_started:
+                self._runtime.call_soon(self._fetch_buffer.wake_all)  # its lock may be held where the signal came in
 
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
         """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
@@ -610,7 +609,7 @@ class ConsumerClient:
     def _hand_out(self, to: list[HandedOut], buffer: PartitionBuffer, reader: RecordReader) -> None:
         """Note, before records are taken, that they are about to be in the program's hands."""
         position = reader.position
-        if buffer.processed is None:
+        if buffer.processed is None and self._options.commit != "marks":
             buffer.processed = position
         to.append((buffer, position, buffer.leader_epoch))
 

@@ -111,6 +111,7 @@ class Consumer(GroupClient, RecordIterator):
     subscribe = blocking(GroupClient._subscribe)
     unsubscribe = blocking(GroupClient._unsubscribe)
     allow_rebalance = blocking(GroupClient._allow_rebalance)
+    lag = blocking(GroupClient._lag)
     commit = blocking(GroupClient._commit)
     committed = blocking(GroupClient._committed)
     close = blocking(GroupClient._close)

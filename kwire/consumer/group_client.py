@@ -35,10 +35,12 @@ from kwire.consumer.commits import CommitManager
 from kwire.consumer.fetcher import Start
 from kwire.consumer.gate import GateWatch, PollGate
 from kwire.consumer.group_member import GroupContext, GroupOptions, LeaveMode, Member, MemberState, PollTimer
+from kwire.consumer.lag import Lag, lag_of
 from kwire.consumer.membership import Membership
 from kwire.consumer.offsets import COMMITTED, AtTimestamp, CommittedRequest, Offset, StartOffset
 from kwire.consumer.rebalance import RebalanceCallback, RebalanceListener, RebalanceStep
 from kwire.consumer.record import ConsumerRecord
+from kwire.consumer.signals import consumers
 from kwire.consumer.subscription import Regex, Subscription
 from kwire.errors import (
     ClosedError,
@@ -70,6 +72,7 @@ class GroupClient(ConsumerClient):
 
     def _new_commits(self) -> CommitManager | None:
         options, config = self._options, self._config
+        consumers.add(self)
         self._gate = PollGate(PollTimer())
         self._listener = RebalanceListener()
         self._subscription: Subscription | None = None
@@ -104,7 +107,7 @@ class GroupClient(ConsumerClient):
         self,
         topics: Iterable[str | Regex] | Pattern[str] | Regex,
         *,
-        listener: RebalanceListener | None = None,
+        listener: object = None,
         on_assigned: RebalanceCallback | None = None,
         on_revoked: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
@@ -621,9 +624,12 @@ class GroupClient(ConsumerClient):
         position = buffer.position
         if self._iterating is buffer and position is not None and self._options.commit != "marks":
             reader = buffer.reader
-            if reader is not None and len(reader) and self._iterating is buffer and buffer.processed is not None:
-                return Offset(max(buffer.processed, position - 1), buffer.leader_epoch)  # but for the last one
+            if reader is not None and len(reader) and self._iterating is buffer:
+                buffer.iterated = buffer.assignment_epoch, position - 1  # but for the last one
         if buffer.processed is not None:
+            epoch, iterated = buffer.iterated
+            if epoch == buffer.assignment_epoch and iterated > buffer.processed:
+                return Offset(iterated, buffer.leader_epoch)
             return Offset(buffer.processed, buffer.processed_epoch)
         if position is None or self._options.commit == "marks":
             return None
@@ -720,6 +726,32 @@ class GroupClient(ConsumerClient):
         for key in keys:
             self.seek(*key, start)
 
+    async def _lag(self, fresh: bool = False, timeout: float | None = None) -> dict[TopicPartition, Lag]:
+        """Return how far each assigned partition is behind its end, as the last responses of brokers told.
+
+        With `fresh` the ends are asked for now. Partitions whose position or end is not known yet are left out.
+        """
+        ends: Mapping[TopicPartition, int] = await self._end_offsets(self.assignment(), timeout) if fresh else {}
+        now_ms = self._runtime.clock.time_ms()
+        found: dict[TopicPartition, Lag] = {}
+        with self._lock:
+            self._check_usable()
+            self._receive()
+            for key, buffer in self._buffers.items():
+                watermarks = self._fetch_buffer.watermarks.get(buffer.assignment_epoch)
+                lag = lag_of(buffer, watermarks, ends.get(key), self._options.is_committed_only, now_ms)
+                if lag is not None:
+                    found[key] = lag
+        return found
+
+    def stop(self, is_stopping: bool = True) -> None:
+        """End iterations, and have polls return at once: what `stop_on_signals` does. False ends that."""
+        self._is_stopping = is_stopping
+        self._reading = None
+        with suppress(ClosedError):
+            if self._is_started:
+                self._runtime.call_soon(self._fetch_buffer.wake_all)
+
     # -- the end
 
     def _deadline(self, timeout: float | None) -> float | None:
@@ -740,6 +772,8 @@ class GroupClient(ConsumerClient):
         self._is_leaving = True
         try:
             with self._lock:
+                if self._iterating is not None:
+                    self._processed(self._iterating)  # to note how far it is
                 self._in_hand.clear()  # nobody asked for more: it is not processed
                 self._iterating = None
                 self._gate.enter()

@@ -1,0 +1,660 @@
+"""Subscribed consumers against the embedded cluster, in both group protocols: gate, callbacks, commits, close."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Any
+
+import pytest
+
+import kwire
+from kwire import Consumer
+from kwire.broker import Cluster, Delay, Mute
+from kwire.consumer import ConsumerRecord, TopicPartition
+from kwire.consumer.group_member import MemberState
+from kwire.errors import (
+    ClosedError,
+    CommitFailedError,
+    ConfigurationError,
+    GroupError,
+    KwireError,
+    WakeupError,
+)
+from kwire.protocol import ApiKey
+from tests.consumer.embedded import START_MS, fill, number_of, numbers
+
+PATIENCE = 20.0
+PROTOCOLS = ["classic", "consumer"]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(
+        brokers=1, consumer_group_heartbeat_interval_ms=50, consumer_group_min_heartbeat_interval_ms=50
+    ) as running:
+        running.create_topic("t", 2)
+        yield running
+        assert not running.failures
+
+
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+class Members:
+    """Makes the members of one group, and closes them."""
+
+    def __init__(self, cluster: Cluster, protocol: str, stack: ExitStack) -> None:
+        self.cluster, self.protocol, self.stack = cluster, protocol, stack
+
+    def make(self, **options: Any) -> Consumer:
+        if self.protocol == "classic":
+            options = {"heartbeat_interval_ms": 50, **options}
+        made: Any = {"group": "g", "group_protocol": self.protocol, "max_wait_ms": 20, **options}
+        return self.stack.enter_context(Consumer(self.cluster.bootstrap, **made))
+
+
+@pytest.fixture
+def members(cluster: Cluster, protocol: str) -> Iterator[Members]:
+    with ExitStack() as stack:
+        yield Members(cluster, protocol, stack)
+
+
+class Listener:
+    """Notes the callbacks; `during` runs in each."""
+
+    def __init__(
+        self, during: Callable[[str, Sequence[TopicPartition]], object] = lambda name, partitions: None
+    ) -> None:
+        self.calls: list[tuple[str, list[TopicPartition]]] = []
+        self.during = during
+
+    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self.calls.append(("assigned", list(partitions)))
+        self.during("assigned", partitions)
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self.calls.append(("revoked", list(partitions)))
+        self.during("revoked", partitions)
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self.calls.append(("lost", list(partitions)))
+        self.during("lost", partitions)
+
+    def named(self, name: str) -> list[TopicPartition]:
+        return [key for called, keys in self.calls if called == name for key in keys]
+
+
+def until(condition: Callable[[], object], *polled: Consumer) -> list[ConsumerRecord]:
+    """Poll the consumers in turn until the condition holds; return the records."""
+    records: list[ConsumerRecord] = []
+    end = monotonic() + PATIENCE
+    while not condition():
+        assert monotonic() < end, "it took too long"
+        for consumer in polled:
+            records += consumer.poll(timeout=0.02)
+        if not polled:
+            threading.Event().wait(0.005)
+    return records
+
+
+def fill_both(cluster: Cluster, count: int = 1_000) -> None:
+    for partition in range(2):
+        fill(cluster, "t", partition, range(count))
+
+
+def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
+    """Poll until at least `count` records came."""
+    records: list[ConsumerRecord] = []
+    end = monotonic() + PATIENCE
+    while len(records) < count:
+        assert monotonic() < end, f"only {len(records)} came"
+        records += consumer.poll(timeout=0.1)
+    return records
+
+
+def owns(consumer: Consumer, count: int) -> Callable[[], bool]:
+    return lambda: len(consumer.assignment()) == count
+
+
+# -- reading and committing
+
+
+def test_what_was_returned_before_the_last_poll_is_committed_and_no_more(cluster: Cluster, members: Members) -> None:
+    """test_s03: positions that were fetched, or returned and not processed, are never committed (KAFKA-18641)."""
+    fill_both(cluster)
+    first = members.make(max_poll_records=100)
+    first.subscribe(["t"])
+    got = first.poll(timeout=PATIENCE)
+    processed = numbers(got + first.poll(timeout=PATIENCE))
+    in_hand = first.poll(timeout=PATIENCE)
+    first.close()
+    expected = {partition: max(done) + 1 for partition, done in processed.items()}
+    assert {p: o for (_, p), o in cluster.committed("g").items() if o} == expected
+    second = members.make()
+    second.subscribe(["t"])
+    rest = read(second, 1_800)
+    again = numbers(rest)
+    for record in in_hand:
+        assert number_of(record) in again[record.partition]
+    for partition, done in processed.items():
+        assert again[partition] == list(range(max(done) + 1, 1_000))
+
+
+def test_an_iteration_commits_all_but_the_record_in_hand(cluster: Cluster, members: Members) -> None:
+    fill(cluster, "t", 0, range(100))
+    consumer = members.make(commit_interval_ms=20)
+    consumer.subscribe(["t"])
+    for record in consumer:
+        if number_of(record) == 50:
+            until(lambda: cluster.committed("g").get(("t", 0)) == 50)
+            break
+    consumer.close()
+    assert cluster.committed("g")["t", 0] == 50
+
+
+def test_commits_of_records_batches_offsets_and_everything(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster, 500)
+    consumer = members.make(commit="manual", max_poll_records=50)
+    consumer.subscribe(["t"])
+    records = consumer.poll(timeout=PATIENCE)
+    consumer.commit(records[9])
+    key = records[9].topic, records[9].partition
+    assert cluster.committed("g")[key] == records[9].offset + 1
+    consumer.commit(records)
+    assert cluster.committed("g")[key] == 50
+    batch = consumer.poll_batch(30, timeout=PATIENCE)
+    batch.commit()
+    ends = {(span.topic, span.partition): span.end for span in batch.spans}
+    assert {k: cluster.committed("g")[k] for k in ends} == ends
+    offsets: dict[TopicPartition, kwire.Offset | int] = {("t", 0): 7, ("t", 1): kwire.Offset(8, metadata="mine")}
+    consumer.commit(offsets)
+    assert cluster.committed("g") == {("t", 0): 7, ("t", 1): 8}
+    found = consumer.committed([("t", 0), ("t", 1)])
+    assert found["t", 1] is not None
+    assert (found["t", 1].offset, found["t", 1].metadata) == (8, "mine")
+    consumer.commit()
+    assert cluster.committed("g") == {k: o.offset for k, o in consumer.offsets().items()}
+    done = threading.Event()
+    outcome: list[Any] = []
+
+    def on_done(*args: object) -> None:
+        outcome.append(args)
+        done.set()
+
+    consumer.commit_async({("t", 0): 9}, on_done=on_done)
+    assert done.wait(PATIENCE)
+    assert outcome == [({("t", 0): kwire.Offset(9)}, None)]
+    assert cluster.committed("g")["t", 0] == 9
+    with pytest.raises(TypeError, match="is not a record"):
+        consumer.commit([1])  # type: ignore[list-item]
+
+
+def test_only_marked_records_are_committed(cluster: Cluster, members: Members) -> None:
+    fill(cluster, "t", 0, range(100))
+    consumer = members.make(commit="marks", commit_interval_ms=20)
+    consumer.subscribe(["t"])
+    records = consumer.poll(timeout=PATIENCE)
+    consumer.poll(timeout=0.05)
+    assert consumer.offsets() == {}
+    consumer.mark(records[10])
+    until(lambda: cluster.committed("g").get(("t", 0)) == 11)
+    consumer.mark(records[5])  # earlier: changes nothing
+    consumer.mark(records[11:20])
+    consumer.close()
+    assert cluster.committed("g") == {("t", 0): 20}
+
+
+def test_a_consumer_that_assigns_may_commit_to_a_group(cluster: Cluster) -> None:
+    fill(cluster, "t", 0, range(100))
+    with Consumer(cluster.bootstrap, group="g") as consumer:
+        consumer.assign([("t", 0, 0)])
+        consumer.commit(consumer.poll(timeout=PATIENCE)[:30])
+        assert consumer.committed() == {("t", 0): kwire.Offset(30, 0)}
+        with pytest.raises(ConfigurationError, match="has partitions by assign"):
+            consumer.subscribe(["t"])
+
+
+def test_a_consumer_without_a_group_says_so(cluster: Cluster) -> None:
+    with Consumer(cluster.bootstrap) as consumer:
+        for call in (consumer.commit, consumer.group_metadata, lambda: consumer.subscribe(["t"])):
+            with pytest.raises(ConfigurationError, match="has no group"):
+                call()
+
+
+# -- the gate and the callbacks
+
+
+@pytest.mark.parametrize("way", ["poll", "iteration"])
+def test_partitions_are_taken_away_at_the_next_call_and_after_the_commit(
+    cluster: Cluster, members: Members, way: str
+) -> None:
+    """test_s01 and test_s02: nothing of a revoked partition is returned after the commit (KAFKA-14196, KAFKA-16460)."""
+    fill_both(cluster, 3_000)
+
+    def end_iteration(name: str, partitions: object) -> None:
+        if name == "revoked":
+            for partition in range(2):
+                fill(cluster, "t", partition, [3_000])
+
+    listener = Listener(end_iteration)
+    first, second = members.make(max_poll_records=50), members.make()
+    first.subscribe(["t"], listener=listener)
+    held = first.poll(timeout=PATIENCE) if way == "poll" else [next(first)]
+    second.subscribe(["t"])
+    until(lambda: first.rebalance_pending, second)
+    assert listener.calls == [("assigned", [("t", 0), ("t", 1)])]
+    assert second.assignment() == []
+    seen: list[ConsumerRecord] = []
+    while "revoked" not in [name for name, _ in listener.calls]:
+        seen += first.poll(timeout=0.05) if way == "poll" else [next(first)]
+    taken: list[ConsumerRecord] = []
+    while not taken:
+        seen += first.poll(timeout=0.02)
+        taken += second.poll(timeout=0.02)
+    moved = second.assignment()
+    assert len(moved) == 1
+    begins = min(number_of(record) for record in taken)
+    of_first = [number_of(one) for one in held + seen if (one.topic, one.partition) == moved[0]]
+    assert begins == (max(of_first) + 1 if of_first else 0)
+
+
+def test_the_old_owner_keeps_its_pause_flags_and_all_flow_after_resume(cluster: Cluster, members: Members) -> None:
+    """test_s37: spring-kafka 4687, 4708."""
+    fill_both(cluster)
+    first, second = members.make(), members.make()
+    first.subscribe(["t"])
+    until(owns(first, 2), first)
+    first.pause()
+    second.subscribe(["t"])
+    until(lambda: owns(first, 1)() and owns(second, 1)(), first, second)
+    assert first.paused() == first.assignment()
+    assert second.paused() == []
+    fill_both(cluster, 10)
+    first.resume()
+    first.resume()  # test_s32: resuming twice changes no position
+    assert read(first, 1)
+
+
+@pytest.mark.parametrize("raised", [ValueError("mine"), KeyboardInterrupt()])
+def test_s06_a_callback_that_raises_stops_nothing(cluster: Cluster, members: Members, raised: BaseException) -> None:
+    fill_both(cluster, 100)
+
+    def fail(name: str, partitions: object) -> None:
+        raise raised
+
+    consumer = members.make()
+    consumer.subscribe(["t"], on_assigned=lambda partitions: fail("", partitions))
+    with pytest.raises(type(raised)) as caught:
+        until(lambda: False, consumer)
+    assert caught.value is raised
+    got = read(consumer, 200)
+    assert numbers(got) == {0: list(range(100)), 1: list(range(100))}
+
+
+def test_what_callbacks_may_and_may_not_call(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster, 200)
+    refused: list[str] = []
+    committed: list[object] = []
+
+    def during(name: str, partitions: Sequence[TopicPartition]) -> None:
+        for call in (consumer.poll, consumer.close, lambda: consumer.subscribe(["x"]), lambda: next(consumer)):
+            with pytest.raises(GroupError, match=f"was called in on_{name}"):
+                call()
+            refused.append(name)
+        assert set(partitions) <= set(consumer.assignment())
+        if name == "assigned":
+            consumer.seek("t", 0, 150)
+            assert consumer.position("t", 0) == 150
+            assert consumer.position("t", 1, PATIENCE) == 0
+        else:
+            consumer.commit({("t", 1): 17})
+            committed.append(consumer.committed([("t", 1)]))
+
+    consumer = members.make()
+    consumer.subscribe(["t"], listener=Listener(during))
+    got = read(consumer, 250)
+    assert numbers(got)[0] == list(range(150, 200))
+    consumer.close()
+    assert refused == ["assigned"] * 4 + ["revoked"] * 4
+    assert committed == [{("t", 1): kwire.Offset(17)}]
+
+
+@pytest.mark.parametrize("mode", ["auto", "manual"])
+def test_s07_a_member_that_does_not_poll_leaves_and_joins_again(cluster: Cluster, members: Members, mode: str) -> None:
+    fill_both(cluster, 100)
+    listener = Listener()
+    consumer = members.make(max_poll_interval_ms=300, commit=mode, max_poll_records=10)
+    consumer.subscribe(["t"], listener=listener)
+    records = consumer.poll(timeout=PATIENCE)
+    until(lambda: consumer.member.state is MemberState.STALE)
+    assert "lost" not in [name for name, _ in listener.calls]
+    with pytest.raises(CommitFailedError):
+        consumer.commit(records)
+    read(consumer, 200)
+    assert listener.calls == [
+        ("assigned", [("t", 0), ("t", 1)]), ("lost", [("t", 0), ("t", 1)]), ("assigned", [("t", 0), ("t", 1)])
+    ]  # fmt: skip
+
+
+def test_s39_waiting_in_a_poll_is_no_silence(cluster: Cluster, members: Members) -> None:
+    listener = Listener()
+    consumer = members.make(max_poll_interval_ms=200)
+    consumer.subscribe(["t"], listener=listener)
+    assert consumer.poll(timeout=1.0) == []
+    assert consumer.member.state is MemberState.STABLE
+    assert [name for name, _ in listener.calls] == ["assigned"]
+
+
+def test_s40_a_consumer_that_assigns_need_not_poll(cluster: Cluster) -> None:
+    fill(cluster, "t", 0, range(10))
+    with Consumer(cluster.bootstrap, group="g", max_poll_interval_ms=1) as consumer:
+        consumer.assign([("t", 0, 0)])
+        assert len(consumer.poll(timeout=PATIENCE)) == 10
+        until(lambda: consumer.position("t", 0) == 10)
+        assert ApiKey.LEAVE_GROUP not in cluster.requests()
+        consumer.commit()
+
+
+def test_a_slow_iteration_goes_on_beyond_the_poll_interval(cluster: Cluster, members: Members) -> None:
+    fill(cluster, "t", 0, range(40))
+    consumer = members.make(max_poll_interval_ms=200)
+    consumer.subscribe(["t"])
+    begun = monotonic()
+    for record in consumer:
+        due = begun + number_of(record) * 0.03
+        until(lambda due=due: monotonic() > due)  # type: ignore[misc]
+        if number_of(record) == 39:
+            break
+    assert consumer.member.state is MemberState.STABLE
+
+
+def test_s44_commits_in_on_lost_fail_without_a_request(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster, 100)
+    outcome: list[BaseException] = []
+
+    def lost(partitions: Sequence[TopicPartition]) -> None:
+        before = cluster.requests()[ApiKey.OFFSET_COMMIT]
+        with pytest.raises(CommitFailedError) as caught:
+            consumer.commit({partitions[0]: 1})
+        outcome.append(caught.value)
+        assert cluster.requests()[ApiKey.OFFSET_COMMIT] == before
+
+    consumer = members.make(max_poll_interval_ms=200, commit="manual")
+    consumer.subscribe(["t"], on_lost=lost)
+    consumer.poll(timeout=PATIENCE)
+    until(lambda: consumer.member.state is MemberState.STALE)
+    until(lambda: outcome, consumer)
+
+
+def test_without_a_listener_and_with_nothing_in_hand_partitions_go_at_once(cluster: Cluster, members: Members) -> None:
+    fill(cluster, "t", 0, range(10))
+    first, second = members.make(max_poll_records=5), members.make()
+    first.subscribe(["t"])
+    while not first.poll(timeout=0.1):
+        pass
+    second.subscribe(["t"])
+    held = first.assignment()
+    # The first polls no more: one of its partitions is in hand, and at most the other can be taken away.
+    until(lambda: second.assignment() or first.rebalance_pending, second)
+    if not second.assignment():  # the one in hand is to go
+        until(lambda: second.assignment(), first, second)
+    assert len(held) == 2
+
+
+def test_allow_rebalance_opens_the_gate(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster)
+    first, second = members.make(commit="manual"), members.make()
+    first.subscribe(["t"])
+    first.poll(timeout=PATIENCE)
+    second.subscribe(["t"])
+    until(lambda: first.rebalance_pending, second)
+    assert second.assignment() == []
+
+    def joined() -> bool:
+        first.allow_rebalance()
+        return len(second.assignment()) == 1
+
+    until(joined, second)
+
+
+def test_callbacks_in_the_background_need_no_poll(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster)
+    listener = Listener()
+    first, second = members.make(callbacks="background"), members.make()
+    first.subscribe(["t"], listener=listener)
+    first.poll(timeout=PATIENCE)
+    second.subscribe(["t"])
+    until(owns(second, 1), second)
+    assert len(listener.named("revoked")) == 1
+
+
+def test_on_rebalance_pending_is_called_while_the_gate_is_closed(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster)
+    pending = threading.Event()
+    first, second = members.make(), members.make()
+    first.subscribe(["t"], on_revoked=lambda _: None, on_rebalance_pending=lambda _: pending.set())
+    first.poll(timeout=PATIENCE)
+    second.subscribe(["t"])
+    until(pending.is_set, second)
+
+
+# -- seeking, waking
+
+
+def test_seek_to_times_and_ends(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster, 100)
+    consumer = members.make()
+    consumer.subscribe(
+        ["t"], on_assigned=lambda _: consumer.seek_to(datetime.fromtimestamp(START_MS / 1000 + 0.09, UTC))
+    )
+    got = read(consumer, 20)
+    assert numbers(got) == {0: list(range(90, 100)), 1: list(range(90, 100))}
+    consumer.seek_to("earliest", [("t", 1)])
+    assert consumer.position("t", 1) == 0
+    consumer.seek_to(timedelta(days=-100_000 / 10))
+    consumer.seek_to("latest")
+    assert [consumer.position("t", partition) for partition in range(2)] == [100, 100]
+    with pytest.raises(ConfigurationError, match="has no time zone"):
+        consumer.seek_to(datetime(2026, 1, 1))
+
+
+def test_wakeup_ends_a_poll_once(cluster: Cluster, members: Members) -> None:
+    consumer = members.make()
+    consumer.subscribe(["t"])
+    threading.Timer(0.05, consumer.wakeup).start()
+    with pytest.raises(WakeupError):
+        consumer.poll(timeout=PATIENCE)
+    assert consumer.poll(timeout=0.01) == []
+    consumer.wakeup()
+    with pytest.raises(WakeupError):
+        next(consumer)
+
+
+# -- the end
+
+
+@pytest.mark.parametrize("state", ["joining", "member", "in hand"])
+def test_s31_closing_ends_in_time_with_a_silent_coordinator(cluster: Cluster, members: Members, state: str) -> None:
+    fill_both(cluster, 100)
+    listener = Listener()
+    consumer = members.make()
+    if state == "joining":
+        cluster.add_fault(Mute(), times=None)
+    consumer.subscribe(["t"], listener=listener)
+    if state == "joining":
+        consumer.poll(timeout=0.2)
+    else:
+        until(owns(consumer, 2), consumer)
+        if state == "in hand":
+            fill_both(cluster, 100)
+            read(consumer, 1)
+        cluster.add_fault(Mute(), times=None)
+    begun = monotonic()
+    consumer.close(timeout=0.5)
+    assert monotonic() - begun < 2.5
+    cluster.clear_faults()
+    assigned = listener.named("assigned")
+    assert sorted(listener.named("lost") + listener.named("revoked")) == sorted(assigned)
+
+
+def test_unsubscribe_gives_everything_back(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster, 100)
+    listener = Listener()
+    consumer = members.make()
+    consumer.subscribe(["t"], listener=listener)
+    until(owns(consumer, 2), consumer)
+    consumer.unsubscribe()
+    assert (consumer.assignment(), consumer.subscription()) == ([], None)
+    assert sorted(listener.named("revoked")) == [("t", 0), ("t", 1)]
+    consumer.subscribe(["t"])
+    until(owns(consumer, 2), consumer)
+
+
+def test_s41_threads_that_commit_seek_and_pause_while_the_group_rebalances(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster, 500)
+    consumer, other = members.make(), members.make()
+    consumer.subscribe(["t"])
+    until(owns(consumer, 2), consumer)
+    stop, failures = threading.Event(), []
+
+    def again(act: Callable[[], object]) -> None:
+        while not stop.is_set():
+            try:
+                with suppress(KwireError):
+                    act()
+            except BaseException as error:
+                failures.append(error)
+                return
+
+    def pause_and_resume() -> None:
+        consumer.pause()
+        consumer.resume()
+
+    acts: list[Callable[[], object]] = [
+        lambda: consumer.commit(timeout=0.2),
+        lambda: consumer.seek_to("earliest"),
+        pause_and_resume,
+        lambda: consumer.poll(timeout=0.001),
+    ]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=again, args=(act,)) for act in acts]
+        for thread in threads:
+            thread.start()
+        other.subscribe(["t"])
+        until(owns(other, 1), other)
+        other.unsubscribe()
+        until(owns(consumer, 2))
+        consumer.close(timeout=5.0)
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+    assert failures == []
+
+
+def test_heartbeats_go_on_while_records_are_processed(cluster: Cluster, members: Members) -> None:
+    """test_s17: AIO 678, KPY 1896, 2070."""
+    fill_both(cluster, 100)
+    consumer = members.make()
+    consumer.subscribe(["t"])
+    until(lambda: consumer.poll(timeout=0.1))
+    api = ApiKey.HEARTBEAT if members.protocol == "classic" else ApiKey.CONSUMER_GROUP_HEARTBEAT
+    before = cluster.requests()[api]
+    until(lambda: consumer.position("t", 0) >= 0 and cluster.requests()[api] > before + 5)
+
+
+def test_slow_commits_before_a_rebalance_return_nothing_of_what_goes(cluster: Cluster, members: Members) -> None:
+    """test_s01 with a commit that takes its time."""
+    fill_both(cluster, 3_000)
+    first, second = members.make(max_poll_records=20), members.make()
+    first.subscribe(["t"], on_revoked=lambda _: None)
+    until(owns(first, 2), first)
+    cluster.add_fault(Delay(300), api=ApiKey.OFFSET_COMMIT, times=1)
+    second.subscribe(["t"])
+    got: list[ConsumerRecord] = []
+    while not owns(first, 1)():
+        got += first.poll(timeout=0.01)
+        second.poll(timeout=0.01)
+    (gone,) = {0, 1} - {partition for _, partition in first.assignment()}
+    committed = cluster.committed("g").get(("t", gone), 0)
+    handed = [number_of(record) for record in got if record.partition == gone]
+    assert committed >= (max(handed) + 1 if handed else 0)
+
+
+# -- asyncio
+
+
+def test_coroutine_functions_as_callbacks_and_a_rebalance_between_tasks(cluster: Cluster, protocol: str) -> None:
+    fill_both(cluster, 200)
+
+    async def main() -> None:
+        calls: list[str] = []
+
+        async def assigned(partitions: Sequence[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            calls.append("assigned")
+            with pytest.raises(GroupError):
+                await first.poll()
+
+        async def revoked(partitions: Sequence[TopicPartition]) -> None:
+            await first.commit()
+            calls.append("revoked")
+
+        options: Any = {"group": "g", "group_protocol": protocol, "max_wait_ms": 20}
+        if protocol == "classic":
+            options["heartbeat_interval_ms"] = 50
+        async with kwire.aio.Consumer(cluster.bootstrap, **options) as first:
+            await first.subscribe(["t"], on_assigned=assigned, on_revoked=revoked)
+            seen = 0
+            async for _ in first:
+                seen += 1
+                if seen == 400:
+                    break
+            batch = await first.poll_batch(timeout=0.01)
+            await batch.commit()
+            assert len(first.assignment()) == 2
+            async with kwire.aio.Consumer(cluster.bootstrap, **options) as second:
+                await second.subscribe(["t"])
+                end = monotonic() + PATIENCE
+                while not (len(second.assignment()) == 1 == len(first.assignment())):
+                    assert monotonic() < end
+                    await asyncio.gather(first.poll(timeout=0.02), second.poll(timeout=0.02))
+            assert calls[:2] == ["assigned", "revoked"]
+        assert calls[-1] == "revoked"
+        assert cluster.committed("g") == {("t", 0): 200, ("t", 1): 200}
+        with pytest.raises(ClosedError):
+            await first.poll()
+
+    asyncio.run(main())
+
+
+def test_s16_in_asyncio_a_member_that_does_not_poll_joins_again(cluster: Cluster, protocol: str) -> None:
+    fill_both(cluster, 100)
+
+    async def main() -> None:
+        options: Any = {"group": "g", "group_protocol": protocol, "max_poll_interval_ms": 200, "max_poll_records": 10}
+        async with kwire.aio.Consumer(cluster.bootstrap, **options) as consumer:
+            await consumer.subscribe(["t"])
+            await consumer.poll(timeout=PATIENCE)
+            while consumer.member.state is not MemberState.STALE:
+                await asyncio.sleep(0.01)
+            got: list[ConsumerRecord] = []
+            while len(got) < 200:
+                got += await consumer.poll(timeout=PATIENCE)
+            assert len(got) == 200
+
+    asyncio.run(main())
