@@ -56,6 +56,10 @@ def test_each_has_a_docstring_and_a_row_in_the_table() -> None:
         assert f"[{path.name}]({path.name})" in table
 
 
+def test_share_consumer(cluster: Cluster) -> None:
+    assert run("share_consumer.py", cluster.bootstrap) == "100 mails sent in 110 attempts\n"
+
+
 def test_produce(cluster: Cluster) -> None:
     assert run("produce.py", cluster.bootstrap) == "10000 records, 0 failed, in 3 partitions\n"
     assert sorted(values_of(cluster, "orders")) == sorted(b"order %d" % number for number in range(10_000))
