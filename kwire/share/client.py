@@ -552,7 +552,7 @@ class ShareConsumerClient:
         deadline = clock.now() + seconds
         try:
             if self._is_started and not self._runtime.is_closed and not self._runtime.is_forked:
-                await self._leave(waiter, clock.now() + seconds * _CLOSE_FRACTION, deadline)
+                await waiter.shielded(self._leave(waiter, clock.now() + seconds * _CLOSE_FRACTION, deadline))
         finally:
             await waiter.close(self._runtime, max(1.0, deadline - clock.now()))
             self._buffer.close(ClosedError("the share consumer is closed"))

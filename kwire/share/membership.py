@@ -130,7 +130,7 @@ class ShareMembership:
         self._sent_topics: frozenset[str] | None = None  # the subscription that the coordinator has
         self._interval = _INTERVAL_MIN
         self._next_heartbeat = 0.0
-        self._is_in_flight = False
+        self._pending: PendingRequest | None = None  # in flight, or waiting for the coordinator to be found
         self._is_urgent = False  # a heartbeat is due although the interval has not passed
         self._attempts = 0
         self._forgets_coordinator = False
@@ -166,6 +166,9 @@ class ShareMembership:
         self._on_left.append(on_left)
         self._leave_deadline = deadline
         self._begin_leave(MemberState.UNSUBSCRIBED)
+        has_joined = self.epoch > JOIN_EPOCH or (self._pending is not None and self._pending.broker is not None)
+        if self.state is MemberState.LEAVING and not has_joined:
+            self._end_leave()  # no coordinator has been reached
         if self.state is not MemberState.LEAVING:
             self._tell_left()
 
@@ -176,7 +179,7 @@ class ShareMembership:
 
     def deadline(self) -> float | None:
         times = [self._leave_deadline] if self._on_left else []
-        if self.state in (MemberState.JOINING, MemberState.STABLE, MemberState.LEAVING) and not self._is_in_flight:
+        if self.state in (MemberState.JOINING, MemberState.STABLE, MemberState.LEAVING) and self._pending is None:
             times.append(self._next_heartbeat)
         if self.state in _ACTIVE and not self._poll_timer.is_polling:
             times.append(self._poll_timer.last_poll + self._max_poll_interval)
@@ -194,7 +197,7 @@ class ShareMembership:
             self._end_leave()
         if self.state in _ACTIVE:
             self._check_poll_interval(now)
-        if self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL) or self._is_in_flight:
+        if self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL) or self._pending is not None:
             return []
         if now < self._next_heartbeat and not (self._is_urgent and self._attempts == 0):
             return []
@@ -215,7 +218,7 @@ class ShareMembership:
     def _begin_leave(self, after: MemberState) -> None:
         self._left_state = after
         if self.state in _ACTIVE:
-            has_joined = self.epoch > JOIN_EPOCH or self._is_in_flight
+            has_joined = self.epoch > JOIN_EPOCH or self._pending is not None
             self._move(MemberState.LEAVING)
             self._assign(())
             self._next_heartbeat = 0.0
@@ -249,7 +252,6 @@ class ShareMembership:
         self._begin_leave(MemberState.STALE)
 
     def _heartbeat(self, now: float) -> PendingRequest:
-        self._is_in_flight = True
         self._is_urgent = False
         is_leaving = self.state is MemberState.LEAVING
         epoch = LEAVE_EPOCH if is_leaving else self.epoch
@@ -272,7 +274,8 @@ class ShareMembership:
         if is_leaving and self._leave_deadline is not None:
             timeout_ms = max(1, round((self._leave_deadline - now) * 1000))
         done = partial(self._handle_response, epoch, topics, sent_at)
-        return PendingRequest(self._route, ShareGroupHeartbeatRequest, build, done, timeout_ms=timeout_ms)
+        self._pending = PendingRequest(self._route, ShareGroupHeartbeatRequest, build, done, timeout_ms=timeout_ms)
+        return self._pending
 
     # -- responses
 
@@ -284,7 +287,7 @@ class ShareMembership:
         result: Response | KwireError | None,
         now: float,
     ) -> None:
-        self._is_in_flight = False
+        self._pending = None
         if self._is_closed:
             return
         if isinstance(result, ShareGroupHeartbeatResponse) and result.error_code:

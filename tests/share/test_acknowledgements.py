@@ -38,9 +38,7 @@ def parsed(runs: str) -> Acknowledgements:
 
 
 def shown(acknowledgements: Acknowledgements) -> str:
-    return "|".join(
-        f"{first}-{last}:{','.join(map(str, types))}" for first, last, types in acknowledgements.batches()
-    )
+    return "|".join(f"{first}-{last}:{','.join(map(str, types))}" for first, last, types in acknowledgements.batches())
 
 
 @pytest.mark.parametrize(("runs", "batches"), VECTORS.items())

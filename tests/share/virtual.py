@@ -13,8 +13,8 @@ from typing import Any
 from unittest.mock import patch
 
 from kwire.broker.request_context import Completion, Reply, RequestContext
-from kwire.cluster import ClientConfig, EventLoop, LoopThread, StateMachine
-from kwire.cluster.waiting import Signal, Waiter, blocking, run_blocking
+from kwire.cluster import ClientConfig, EventLoop, StateMachine
+from kwire.cluster.waiting import BlockingWaiter, Signal, blocking, run_blocking
 from kwire.errors import ClosedError
 from kwire.protocol import Request
 from kwire.protocol.messages.produce import ProduceRequest
@@ -50,23 +50,14 @@ class VirtualSignal(Signal):
         return self._is_set
 
 
-class VirtualWaiter(Waiter):
-    shares_thread = False
+class VirtualWaiter(BlockingWaiter):
+    """Lets the world run instead of blocking."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def signal(self) -> Signal:
         return VirtualSignal(self._world)
-
-    async def yield_now(self) -> None:
-        pass
-
-    async def call(self, function: Callable[..., object], *args: object) -> None:
-        function(*args)
-
-    async def close(self, runtime: LoopThread, timeout: float | None) -> None:
-        runtime.close(timeout)
 
 
 class VirtualThread:

@@ -35,6 +35,7 @@ _BROKERS: Sequence[tuple[tuple[int, ...], str, tuple[str, ...]]] = (
     ((1,), "kafka_2.11", ("javax.xml.bind:jaxb-api:2.3.1", _SLF4J_LOG4J)),
     ((2,), "kafka_2.13", (_SLF4J_LOG4J,)),
     ((3,), "kafka_2.13", ("org.apache.kafka:kafka-tools:{version}",)),
+    ((4, 4), "kafka_2.13", (_SLF4J_SIMPLE,)),  # its kafka-tools are not published
     ((4,), "kafka_2.13", (_SLF4J_SIMPLE, "org.apache.kafka:kafka-tools:{version}")),
 )
 
