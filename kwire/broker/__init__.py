@@ -14,6 +14,11 @@ The public face is `cluster`: it runs a `Server` on a thread. Below it, in the o
     partition, log    a partition's leader and replicas; its batches and offsets
     log_validator, producer_state         which batches a log accepts
     groups, offsets, transactions, ids    the coordinators
+    group_configs                         the configs of groups
+    share_groups, share_assignor          members of share groups, and what they read
+    share_partition                       the records that a share group works on
+    share_partition_manager, share_sessions, share_coordinator, dead_letters
+                                          share partitions on their leaders, and what is kept of them
 
 Only `server` touches sockets. Everything below it gets the time as an argument, so that simulations run it on virtual
 time.

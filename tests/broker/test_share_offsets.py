@@ -94,6 +94,15 @@ class TestOffsets:
         assert describe(cluster) == [(0, 3, 7)]
         assert ShareMember(cluster).acquire() == [(3, 9, 1)]
 
+    def test_alter_reaches_the_leader(self) -> None:
+        """Kafka 4.3.1 goes on from the leader's cache."""
+        cluster = make_cluster()
+        member = ShareMember(cluster)
+        member.acquire()
+        member.acknowledge((0, 5, [ACCEPT]))
+        alter(cluster, 3)
+        assert member.acquire() == [(3, 9, 1)]
+
     def test_alter_creates_a_group(self) -> None:
         cluster = make_cluster()
         assert alter(cluster, 8) == (ErrorCode.NONE, [ErrorCode.NONE])
