@@ -1,16 +1,17 @@
-"""Write your own assignor: members get partitions in proportion to their workers.
+"""Write your own assignor: members of a group get partitions in proportion to their workers.
 
-The members of a group agree on an assignor by its name, so all of them need the class. Each tells the leader its number
-of workers in its user data. The leader, one of the members, divides the partitions. The program does what the members
-of a group do, without a broker.
+The members agree on an assignor by its name, so all of them need the class. Each tells the leader its number of workers
+in its user data. The leader, one of the members, divides the partitions. Assignors are for the classic group protocol;
+in the newer one the broker divides them.
 
-    python examples/assignor.py
+    python examples/assignor.py localhost:9092
 """
 
+import sys
 from collections.abc import Collection, Mapping
 
+import kwire
 from kwire.consumer import Assignor, MemberSubscription, TopicRacks
-from kwire.consumer.assignors import group_assignment
 
 
 class ByWorkers(Assignor):
@@ -34,17 +35,20 @@ class ByWorkers(Assignor):
         return assigned
 
 
-def main() -> None:
-    assignors = {"large": ByWorkers(12), "small": ByWorkers(4), "idle": ByWorkers(0)}
-    joined = {
-        member: MemberSubscription(["orders"], user_data=assignor.user_data(["orders"]))
-        for member, assignor in assignors.items()
-    }
-    # What metadata says of the topic: 8 partitions, none with replicas in a known rack.
-    topics: TopicRacks = {"orders": [()] * 8}
-    for member, assignment in group_assignment(assignors["large"], topics, joined).items():
-        print(f"{member}: {len(assignment.partitions)} partitions")
+def member(bootstrap: str, workers: int) -> kwire.Consumer:
+    return kwire.Consumer(bootstrap, group="by-workers", group_protocol="classic", assignors=[ByWorkers(workers)])
+
+
+def main(bootstrap: str) -> None:
+    # In practice each runs in a process of its own.
+    with member(bootstrap, 8) as large, member(bootstrap, 3) as small:
+        large.subscribe(["orders"])
+        small.subscribe(["orders"])
+        while not (large.assignment() and small.assignment()):
+            large.poll(timeout=0.1)
+            small.poll(timeout=0.1)
+        print(f"8 workers: {len(large.assignment())} partitions, 3 workers: {len(small.assignment())}")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:] or ["localhost:9092"])
