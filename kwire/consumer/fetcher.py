@@ -692,7 +692,7 @@ class Fetcher:
         error = broker_error(code, api="Fetch", topic=state.topic, partition=state.partition, offset=position.offset)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(state, now)
-        elif code == ErrorCode.CORRUPT_MESSAGE:
+        elif code == ErrorCode.CORRUPT_MESSAGE and state.attempts:  # once more, in case it was not the log
             self._fail(state, corrupt_at_broker(state))
         elif code in UNKNOWN_TOPIC_CODES and self._is_unknown_too_long(state, now):
             self._fail(state, error)

@@ -88,7 +88,8 @@ class ConsumerKwargs(ClientKwargs, total=False):
 class ConsumerOptions:
     """How to fetch, and how to be a member of a group. Sizes are bytes of records as they are stored: compressed.
 
-    The smallest of the size limits counts; a single batch that exceeds them is still fetched.
+    The smallest of the size limits counts; a single batch that exceeds them is still fetched. A consumer holds at most
+    `max_buffered_bytes`, as much again for paused partitions, and what the batches being read decompress to.
     """
 
     group: str | None = option(

@@ -521,7 +521,6 @@ def test_an_error_of_the_whole_response_is_retried() -> None:
 
 FINAL = [
     (ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationError),
-    (ErrorCode.CORRUPT_MESSAGE, CorruptRecordsError),
     (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, BrokerError),
     (ErrorCode.INVALID_TOPIC_EXCEPTION, TopicError),
     (30_000, BrokerError),
@@ -542,6 +541,18 @@ def test_an_error_is_posted_once_and_stops_the_partition(code: int, cls: type[Ex
     world.fetcher.seek(world.start("t", 0, 8))
     world.now += 1
     assert world.fetcher.topics() == {"t"}
+
+
+def test_a_log_that_the_broker_finds_corrupt_twice_is_an_error() -> None:
+    world = World()
+    world.assign(("t", 0, 5))
+    world.turn_one().respond_fetch(codes={T0: ErrorCode.CORRUPT_MESSAGE})
+    assert world.turn() == []
+    (sent,) = world.until_deadline()
+    sent.respond_fetch(codes={T0: ErrorCode.CORRUPT_MESSAGE})
+    assert world.turn() == []
+    world.read()
+    assert isinstance(world.failures[1], CorruptRecordsError)
 
 
 def test_records_before_an_error_are_read_first() -> None:
