@@ -14,6 +14,10 @@ The public face is `cluster`: it runs a `Server` on a thread. Below it, in the o
     partition, log    a partition's leader and replicas; its batches and offsets
     log_validator, producer_state         which batches a log accepts
     groups, offsets, transactions, ids    the coordinators
+    consumer_groups       the coordinator of consumer groups (KIP-848): consumer_group has the state of one,
+                          current_assignment the way of a member to its target, assignors the targets, re2 the patterns
+    classic_members       the classic protocol in such groups, and their conversion
+    group_registry        the groups of all types by id
     group_configs                         the configs of groups
     share_groups, share_assignor          members of share groups, and what they read
     share_partition                       the records that a share group works on

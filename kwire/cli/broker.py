@@ -64,6 +64,11 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
     help="Require SASL (PLAIN or SCRAM) and accept this user.",
 )
 @click.option(
+    "--kafka-version",
+    metavar="RELEASE",
+    help="Imitate a Kafka release, such as 4.0: its API versions and rules. Default: the newest, all versions.",
+)
+@click.option(
     "-X",
     "--option",
     "extra",
@@ -75,7 +80,8 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 def command(
     brokers: int, host: str, listen_host: str | None, advertise: str | None, port: int, topics: tuple[str, ...],
     auto_create: bool, default_partitions: int,
-    cert: str | None, key: str | None, cafile: str | None, users: tuple[str, ...], extra: tuple[str, ...],
+    cert: str | None, key: str | None, cafile: str | None, users: tuple[str, ...],
+    kafka_version: str | None, extra: tuple[str, ...],
     output: Output,
 ) -> ExitCode:  # fmt: skip
     """Run a cluster of embedded brokers until Ctrl-C.
@@ -103,6 +109,7 @@ def command(
         "topics": dict(_topic(text, default_partitions) for text in topics),
         "auto_create_topics": auto_create,
         "default_partitions": default_partitions,
+        "version": kafka_version,
         **settings,
     }
     stop = threading.Event()

@@ -6,11 +6,18 @@ from typing import Any
 
 import pytest
 
+from kwire.broker.cluster import served_versions
 from kwire.broker.current_assignment import MemberState
 from kwire.broker.offsets import OffsetAndMetadata
-from kwire.errors import ErrorCode
+from kwire.errors import BrokerError, ConfigurationError, ErrorCode
+from kwire.protocol import ApiKey
+from kwire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kwire.protocol.messages.delete_groups import DeleteGroupsRequest
+from kwire.protocol.messages.describe_groups import DescribeGroupsRequest
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kwire.protocol.messages.list_groups import ListGroupsRequest
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest
+from kwire.protocol.messages.offset_delete import OffsetDeleteRequest
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tests.broker.consumer_members import GROUP, REBALANCE_MS, Members, all_of, settle
@@ -347,6 +354,121 @@ def test_since_4_2_partitions_of_topics_without_subscription_are_revoked_before_
     group.members["one"].topics = frozenset({"t"})
     one.beat(owned=False)
     assert (one.owned == {("t", 0)}) == is_revoked
+
+
+@pytest.mark.parametrize(
+    ("release", "api", "versions"),
+    [
+        ("3.6", ApiKey.CONSUMER_GROUP_HEARTBEAT, range(0)),
+        ("3.9", ApiKey.CONSUMER_GROUP_HEARTBEAT, range(1)),
+        ("4.0", ApiKey.CONSUMER_GROUP_HEARTBEAT, range(2)),
+        ("4.0", ApiKey.OFFSET_COMMIT, range(2, 10)),
+        ("4.4", ApiKey.TXN_OFFSET_COMMIT, range(7)),
+        ("4.3", ApiKey.TXN_OFFSET_COMMIT, range(6)),
+    ],
+)
+def test_a_release_serves_its_versions(release: str, api: ApiKey, versions: range) -> None:
+    assert served_versions({}, release=release)[api] == versions
+
+
+@pytest.mark.parametrize("options", [{"version": "9.9"}, {"version": 4.0}, {"consumer_group_migration_policy": "x"}])
+def test_wrong_options_are_rejected(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Members(**options)
+
+
+# As an administrator sees them.
+
+
+def listed(members: Members, **filters: list[str]) -> list[tuple[str, str]]:
+    request = ListGroupsRequest(**filters)
+    return [(group.group_type, group.group_state) for group in members.cluster.request(1, request).groups]
+
+
+def test_groups_are_listed_by_type_and_state() -> None:
+    members = Members()
+    members.join("one")
+    assert listed(members) == [("consumer", "Stable")]
+    assert listed(members, types_filter=["Consumer"], states_filter=["stable"]) == [("consumer", "Stable")]
+    assert listed(members, types_filter=["classic"]) == listed(members, states_filter=["Empty"]) == []
+
+
+def test_only_an_empty_group_can_be_deleted() -> None:
+    members = Members()
+    one = members.join("one")
+    request = DeleteGroupsRequest(groups_names=[GROUP])
+    assert members.cluster.request(1, request).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    one.leave()
+    assert members.cluster.request(1, request).results[0].error_code == ErrorCode.NONE
+    assert listed(members) == []
+
+
+def test_offsets_of_subscribed_topics_cannot_be_deleted() -> None:
+    members = Members({"t": 1, "u": 1})
+    members.join("one", ["t"])
+    offsets = members.cluster.state.offsets
+    topics = []
+    for name in ("t", "u"):
+        offsets.commit(GROUP, (name, 0), OffsetAndMetadata(1, -1, "", at=0.0))
+        partition = OffsetDeleteRequest.Topic.Partition(partition_index=0)
+        topics.append(OffsetDeleteRequest.Topic(name=name, partitions=[partition]))
+    response = members.cluster.request(1, OffsetDeleteRequest(group_id=GROUP, topics=topics))
+    codes = [topic.partitions[0].error_code for topic in response.topics]
+    assert codes == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
+    assert set(offsets.of(GROUP)) == {("t", 0)}
+
+
+@pytest.mark.parametrize(("version", "code"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
+def test_describe_groups_does_not_know_consumer_groups(version: int, code: ErrorCode) -> None:
+    members = Members()
+    members.join("one")
+    (group,) = members.cluster.request(1, DescribeGroupsRequest(groups=[GROUP]), version).groups
+    assert (group.error_code, group.group_state) == (code, "Dead")
+
+
+def test_describe_shows_epochs_and_both_assignments() -> None:
+    members = Members({"t": 2})
+    members.join("one", rack_id="r", instance_id="i")
+    members.join("two")
+    members.group.members["one"].topics = frozenset({"t"})
+    request = ConsumerGroupDescribeRequest(group_ids=[GROUP, "none"], include_authorized_operations=False)
+    group, missing = members.cluster.request(1, request).groups
+    assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Reconciling", 3, 3)
+    shown = {member.member_id: member for member in group.members}
+    assert (shown["one"].rack_id, shown["one"].instance_id, shown["one"].member_epoch) == ("r", "i", 2)
+    assert shown["one"].assignment.topic_partitions[0].partitions == [0, 1]
+    assert [len(member.target_assignment.topic_partitions[0].partitions) for member in group.members] == [1, 1]
+    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_the_configs_of_a_group_replace_the_brokers() -> None:
+    members = Members()
+    configs = members.cluster.state.group_configs
+    configs.alter(GROUP, {"consumer.heartbeat.interval.ms": "6000", "consumer.session.timeout.ms": "50000"})
+    one = members.join("one")
+    assert one.beat().heartbeat_interval_ms == 6000
+    members.cluster.advance(49)
+    one.beat()
+    members.cluster.advance(51)
+    one.beat()
+    assert one.error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"consumer.session.timeout.ms": "44999"},
+        {"consumer.session.timeout.ms": "60001"},
+        {"consumer.heartbeat.interval.ms": "4999"},
+        {"consumer.heartbeat.interval.ms": "15001"},
+        {"consumer.heartbeat.interval.ms": "x"},
+        {"consumer.assignment.interval.ms": "15001"},
+        {"consumer.nothing": "1"},
+    ],
+)
+def test_wrong_group_configs_are_rejected(configs: dict[str, str]) -> None:
+    with pytest.raises(BrokerError):
+        Members().cluster.state.group_configs.alter(GROUP, configs)
 
 
 # Commits and fetches of offsets.
