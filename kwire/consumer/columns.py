@@ -102,6 +102,10 @@ class Committer(Protocol):
 
     async def _commit(self, what: PolledBatch | None = None, *, timeout: float | None = None) -> None: ...
 
+    def owns(self, spans: Iterable[BatchSpan]) -> bool: ...
+
+    def rewind(self, spans: Iterable[BatchSpan]) -> None: ...
+
 
 class PolledBatch:
     """The records of one `poll_batch`, in the order in which `poll` would have returned them.
@@ -139,6 +143,21 @@ class PolledBatch:
             await self._owner._commit(self, timeout=timeout)
 
     commit = blocking(_commit)
+
+    # -- for a transaction: `kwire.producer.consumed.ConsumedBatch`
+
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """Return the offset of the record after the batch, by (topic, partition)."""
+        return {(span.topic, span.partition): span.end for span in self.spans}
+
+    def is_owned(self) -> bool:
+        """Return whether the consumer still has all partitions of the batch."""
+        return self._owner is not None and self._owner.owns(self.spans)
+
+    def rewind(self) -> None:
+        """Have the consumer return the records of the batch again, of the partitions that it still has."""
+        if self._owner is not None:
+            self._owner.rewind(self.spans)
 
     def __len__(self) -> int:
         return sum(map(len, self._slices))

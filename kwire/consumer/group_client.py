@@ -30,7 +30,7 @@ from kwire.consumer.assignors import make_assignors
 from kwire.consumer.auto_commit import AutoCommit
 from kwire.consumer.buffer import PartitionBuffer
 from kwire.consumer.client import ConsumerClient
-from kwire.consumer.columns import PolledBatch
+from kwire.consumer.columns import BatchSpan, PolledBatch
 from kwire.consumer.commits import CommitManager
 from kwire.consumer.fetcher import Start
 from kwire.consumer.gate import GateWatch, PollGate
@@ -701,6 +701,25 @@ class GroupClient(ConsumerClient):
                 )
             found[key] = Offset(span.end, span.leader_epoch)
         return found
+
+    # -- transactions
+
+    def owns(self, spans: Iterable[BatchSpan]) -> bool:
+        """Return whether this consumer still has the partitions of a batch, as it had them then."""
+        with self._lock:
+            self._receive()
+            return all(self._buffers.get((span.topic, span.partition)) is span.buffer for span in spans)
+
+    def rewind(self, spans: Iterable[BatchSpan]) -> None:
+        """Read a batch again, of the partitions that this consumer still has."""
+        with suppress(ClosedError), self._lock:
+            self._receive()
+            for span in spans:
+                buffer = span.buffer
+                if self._buffers.get((span.topic, span.partition)) is buffer and not buffer.is_revoking:
+                    self._in_hand = [one for one in self._in_hand if one[0] is not buffer]
+                    buffer.processed, buffer.processed_epoch = span.first, None
+                    self._fetch_from(buffer, span.first)
 
     # -- seeking
 

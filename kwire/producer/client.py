@@ -58,6 +58,7 @@ from kwire.producer.bulk import (
     pyarrow_is_missing,
     slice_of,
 )
+from kwire.producer.consumed import ConsumedBatches
 from kwire.producer.explain import Explanation
 from kwire.producer.futures import Callbacks, MakeResponse, ProduceResponse, refused, wait_for
 from kwire.producer.message import (
@@ -240,6 +241,7 @@ class ProducerClient:
             self.settings.max_buffered_bytes if dispatch is None else None,
             self.settings.callback_executor,
         )
+        self.consumed = ConsumedBatches()
         self.buffer_pool = BufferPool(
             make_accumulator(
                 self.settings,

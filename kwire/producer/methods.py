@@ -34,6 +34,7 @@ from kwire.producer.client import (
     UNREACHED_SECONDS,
     ProducerClient,
 )
+from kwire.producer.consumed import ConsumedBatch, GroupSource, member_of
 from kwire.producer.explain import Explanation
 from kwire.producer.futures import MakeResponse, ProduceResponse, check_wait
 from kwire.producer.message import Message, check_message
@@ -201,18 +202,31 @@ class ProducerMethods:
 
     async def _send_offsets(
         self,
-        offsets: Mapping[tuple[str, int], int],
-        group: GroupMetadata | str,
+        offsets: Mapping[tuple[str, int], int] | ConsumedBatch,
+        group: GroupMetadata | GroupSource | str,
         timeout: float | None = 60.0,
     ) -> None:
-        """Make a group's positions a part of the transaction: {(topic, partition): next offset to read}.
+        """Make a group's positions a part of the transaction: {(topic, partition): next offset to read}, or a batch.
 
-        With the member's generation in `group`, a member that has lost its partitions is refused (KIP-447).
+        `group` is the consumer, its `group_metadata()`, or the group's name, which fences nobody: with the member, one
+        that has lost its partitions is refused (KIP-447). A batch of `poll_batch` ties its consumer to the transaction:
+        `abort` has it read the batch again, and `commit` raises AbortableError if partitions of it were taken away.
         Raises AbortableError or FatalError.
         """
         transaction = self._core.transaction()
-        member = GroupMetadata(group) if isinstance(group, str) else group
-        positions = dict(offsets)
+        member = member_of(group)
+        if isinstance(offsets, Mapping):
+            positions = dict(offsets)
+        elif isinstance(offsets, ConsumedBatch):
+            self._core.consumed.add(offsets)
+            self._core.consumed.check()
+            positions = dict(offsets.next_offsets())
+        else:
+            raise TypeError(
+                f"offsets is {offsets!r:.60}: give {{(topic, partition): offset}}, or a batch of poll_batch()"
+            )
+        if not positions:
+            return
         await self._await_loop(
             "send_offsets()", lambda future: transaction.add_offsets(positions, member, future), timeout
         )
@@ -223,11 +237,16 @@ class ProducerMethods:
         Raises AbortableError if something could not be delivered: call `abort`. FatalError or FencedError: close the
         producer. RequestTimeoutError: it is still being committed; call `commit` again.
         """
+        self._core.consumed.check()
         await self._end("commit()", timeout, is_commit=True)
+        self._core.consumed.clear()
 
     async def _abort(self, timeout: float | None = 60.0) -> None:
         """Discard the transaction: what was not sent yet fails with AbortableError. Raises what `commit` raises."""
-        await self._end("abort()", timeout, is_commit=False)
+        try:
+            await self._end("abort()", timeout, is_commit=False)
+        finally:
+            self._core.consumed.rewind()
 
     async def _abort_after(self, error: BaseException, timeout: float | None) -> None:
         """Abort a transaction whose block or commit raised `error`, which the caller raises again.

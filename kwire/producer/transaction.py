@@ -187,7 +187,7 @@ _OFFSETS_V2_MAX = 5  # v6 names topics by id
 
 
 class _Offsets(NamedTuple):
-    group: GroupMetadata
+    member: Callable[[], GroupMetadata]
     offsets: Mapping[TopicPartition, int]
     future: Future[None]
 
@@ -257,9 +257,12 @@ class Transaction:
         self.is_v2 = view.feature(FEATURE) >= _V2
         self._transition(TransactionEvent.BEGIN)
 
-    def add_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata, future: Future[None]) -> None:
+    def add_offsets(
+        self, offsets: Mapping[TopicPartition, int], member: Callable[[], GroupMetadata], future: Future[None]
+    ) -> None:
+        """Commit a group's offsets in the transaction. `member` says who commits, when the request is sent."""
         if self.state is TransactionState.OPEN:
-            self._offsets.append(_Offsets(group, offsets, future))
+            self._offsets.append(_Offsets(member, offsets, future))
         else:
             self._reject(future)
 
@@ -449,12 +452,12 @@ class Transaction:
             raise first_error
 
     def _request_offsets(self, one: _Offsets) -> PendingRequest:
-        if not self.is_v2 and one.group.group_id not in self._groups:
-            group = one.group.group_id
+        if not self.is_v2 and one.member().group_id not in self._groups:
+            group = one.member().group_id
             return self._request(
                 AddOffsetsToTxnRequest, partial(self._add_group, group), partial(self._group_added, group), None
             )
-        route = ToCoordinator(one.group.group_id, "group")
+        route = ToCoordinator(one.member().group_id, "group")
         at_most = _OFFSETS_V2_MAX if self.is_v2 else _OFFSETS_MAX
         build, on_response = partial(self._commit_offsets, one), partial(self._offsets_committed, one)
         return self._request(TxnOffsetCommitRequest, build, on_response, at_most, route)
@@ -474,7 +477,7 @@ class Transaction:
         self._groups.add(group)
 
     def _commit_offsets(self, one: _Offsets, version: int) -> TxnOffsetCommitRequest:
-        group, offsets, _ = one
+        group, offsets = one.member(), one.offsets
         by_topic: dict[str, list[TxnOffsetCommitRequest.Topic.Partition]] = {}
         for (topic, partition), offset in offsets.items():
             by_topic.setdefault(topic, []).append(
@@ -497,7 +500,7 @@ class Transaction:
         )
 
     def _offsets_committed(self, one: _Offsets, response: TxnOffsetCommitResponse) -> None:
-        group = one.group.group_id
+        group = one.member().group_id
         self._has_begun = True  # even if refused: in the newer protocol the group joins before the check
         for topic in response.topics:
             for result in topic.partitions:

@@ -224,7 +224,7 @@ def test_sequences_go_on_or_begin_again_as_the_protocol_says(bench: TransactionB
 def test_offsets(bench: TransactionBench) -> None:
     bench.open()
     group = GroupMetadata("g", 3, "member", "instance")
-    stored = bench.future(lambda future: bench.transaction.add_offsets({("in", 1): 42}, group, future))
+    stored = bench.future(lambda future: bench.transaction.add_offsets({("in", 1): 42}, lambda: group, future))
     bench.settle()
     stored.result(0)
     names = ["TxnOffsetCommit"] if bench.v2 else ["AddOffsetsToTxn", "TxnOffsetCommit"]
@@ -288,7 +288,9 @@ def test_passing_errors_are_retried(api: type[Request[Any]], code: ErrorCode) ->
     bench.answers[api] = [code, code]
     bench.open()
     bench.send()
-    stored = bench.future(lambda future: bench.transaction.add_offsets({("in", 1): 1}, GroupMetadata("g"), future))
+    stored = bench.future(
+        lambda future: bench.transaction.add_offsets({("in", 1): 1}, lambda: GroupMetadata("g"), future)
+    )
     committed = bench.end(commit=True)
     bench.settle()
     stored.result(0)
@@ -317,7 +319,7 @@ def test_abortable_errors_let_the_producer_go_on_after_an_abort(api: type[Reques
     bench.answers[api] = [code]
     bench.open()
     bench.send()
-    bench.future(lambda future: bench.transaction.add_offsets({("in", 1): 1}, GroupMetadata("g"), future))
+    bench.future(lambda future: bench.transaction.add_offsets({("in", 1): 1}, lambda: GroupMetadata("g"), future))
     committed = bench.end(commit=True)
     bench.settle()
     error = committed.exception(0)
@@ -455,7 +457,9 @@ def test_a_request_in_doubt_means_a_new_epoch_in_the_older_protocol(
     bench.answers[api] = [CUT]
     bench.open()
     bench.send()
-    offsets = bench.future(lambda future: bench.transaction.add_offsets({("in", 0): 1}, GroupMetadata("group"), future))
+    offsets = bench.future(
+        lambda future: bench.transaction.add_offsets({("in", 0): 1}, lambda: GroupMetadata("group"), future)
+    )
     committed = bench.end(commit=True)
     bench.settle()
     offsets.result(0)

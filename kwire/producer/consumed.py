@@ -1,0 +1,80 @@
+"""The consumed side of a transaction: batches whose offsets are a part of it, and the consumer that has them.
+
+A transaction must not commit if a rebalance has taken partitions of its batches away since: their new owner processes
+the same records. After an abort the consumer must read them again. The model is GroupTransactSession of franz-go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
+
+from kwire.cluster import GroupMetadata
+from kwire.errors import AbortableError
+
+TopicPartition = tuple[str, int]
+
+
+@runtime_checkable
+class ConsumedBatch(Protocol):
+    """A batch of a consumer, such as `Consumer.poll_batch` returns."""
+
+    def next_offsets(self) -> Mapping[TopicPartition, int]:
+        """Return the offsets of the records after the batch."""
+        ...
+
+    def is_owned(self) -> bool:
+        """Return whether its consumer still has all of its partitions."""
+        ...
+
+    def rewind(self) -> None:
+        """Have the consumer read the batch again, as far as it has the partitions."""
+        ...
+
+
+@runtime_checkable
+class GroupSource(Protocol):
+    """A consumer: it knows its group, and who it is there now."""
+
+    def group_metadata(self) -> GroupMetadata: ...
+
+
+class ConsumedBatches:
+    """The batches of the transaction that is open."""
+
+    def __init__(self) -> None:
+        self._batches: list[ConsumedBatch] = []
+
+    def add(self, batch: ConsumedBatch) -> None:
+        self._batches.append(batch)
+
+    def check(self) -> None:
+        """Raise AbortableError if partitions of a batch were taken away."""
+        for batch in self._batches:
+            if not batch.is_owned():
+                raise AbortableError(
+                    "a rebalance took away partitions whose records are a part of this transaction",
+                    remedy="abort it: their new owner processes these records",
+                )
+
+    def rewind(self) -> None:
+        """Have the records read again: the transaction is aborted. The first batch comes last, and so decides."""
+        while self._batches:
+            self._batches.pop().rewind()
+
+    def clear(self) -> None:
+        """Forget them: the transaction is committed."""
+        self._batches.clear()
+
+
+def member_of(group: GroupMetadata | GroupSource | str) -> Callable[[], GroupMetadata]:
+    """Return what to call for the member when the request is sent. Raises TypeError."""
+    if isinstance(group, str):
+        group = GroupMetadata(group)
+    if isinstance(group, GroupMetadata):
+        known = group
+        return lambda: known
+    if not isinstance(group, GroupSource):
+        raise TypeError(f"group is {group!r:.60}: give a consumer, its group_metadata(), or the name of a group")
+    group.group_metadata()  # raises now, if it has no group
+    return group.group_metadata
