@@ -212,10 +212,10 @@ class CommitManager:
         """Forget a lookup; a response to it is ignored."""
         self._lookups.pop(request, None)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no commit waits for its result."""
-        return not self._pending and not self._in_flight
+    def has_commits(self, keys: Iterable[TopicPartition]) -> bool:
+        """Return whether a commit of one of these partitions waits for its result."""
+        wanted = set(keys)
+        return any(commit.missing & wanted for commit in self._commits())
 
     # -- StateMachine
 

@@ -164,13 +164,15 @@ class Steps:
         self._outstanding: list[RebalanceStep] = []  # posted and not over
         self._processed: Mapping[TopicPartition, Offset] | None = None  # of the outstanding `prepare`
         self._is_committing = False
+        self._revoked: RebalanceStep | None = None  # over but for commits that are on their way
+        self._revoked_until: float | None = None
         self._round = 0  # what an older round waited for has no effect any more
         self._then: Callable[[float], object] | None = None
         context.commits.owned = self.owned
 
     @property
     def is_idle(self) -> bool:
-        return not self._outstanding and not self._is_committing and self._then is None
+        return not self._outstanding and not self.is_committing and self._then is None
 
     @property
     def outstanding(self) -> RebalanceStep | None:
@@ -179,8 +181,11 @@ class Steps:
 
     @property
     def is_committing(self) -> bool:
-        """Whether a revocation waits for the commit before it."""
-        return self._is_committing
+        """Whether a revocation waits for commits."""
+        return self._is_committing or self._revoked is not None
+
+    def deadline(self) -> float | None:
+        return self._revoked_until
 
     # -- the caller's reports
 
@@ -193,7 +198,7 @@ class Steps:
             return
         self._outstanding.remove(step)
         if step.kind == "revoke":
-            self._drop(step.partitions)
+            self._revoked = step
         elif step.kind == "lost":
             self._context.fetcher.remove(step.partitions)  # an assign before it may have added them
 
@@ -223,6 +228,8 @@ class Steps:
         self._outstanding = [step for step in self._outstanding if step.kind != "prepare"]
         revoked = {key for step in self._outstanding if step.kind == "revoke" for key in step.partitions}
         lost = self.owned - revoked
+        if self._revoked is not None:
+            self._drop(self._revoked)
         self._context.fetcher.remove(set(self.owned))
         self._context.commits.lose(set(self.owned))
         self.owned.clear()
@@ -243,7 +250,9 @@ class Steps:
             (step,), processed, self._processed = self._outstanding, self._processed, None
             self._outstanding.clear()
             self._commit(step, processed, now)
-        if not self._outstanding and not self._is_committing and self._then is not None:
+        if self._revoked is not None:
+            self._settle(self._revoked, now)
+        if not self._outstanding and not self.is_committing and self._then is not None:
             then, self._then = self._then, None
             then(now)
 
@@ -274,11 +283,18 @@ class Steps:
         _log.info("group %s, %s: %s", self._context.options.group, kind, show_partitions(step.partitions))
         self._context.post(step)
 
-    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        dropped = list(partitions)
-        self._context.commits.lose(dropped)
-        self._context.fetcher.remove(dropped)
-        self.owned.difference_update(dropped)
+    def _settle(self, step: RebalanceStep, now: float) -> None:
+        """Drop what was revoked when no commit of it is on its way, such as one that on_revoked made."""
+        if self._revoked_until is None:
+            self._revoked_until = now + self._context.options.commit_seconds
+        if now >= self._revoked_until or not self._context.commits.has_commits(step.partitions):
+            self._drop(step)
+
+    def _drop(self, step: RebalanceStep) -> None:
+        self._revoked = self._revoked_until = None
+        self._context.commits.lose(step.partitions)
+        self._context.fetcher.remove(step.partitions)
+        self.owned.difference_update(step.partitions)
 
 
 class GroupMember(ABC):

@@ -58,6 +58,7 @@ class Membership:
         self._has_fallen_back = False  # to the classic protocol
         self._deadline: float | None = None
         self._now = 0.0
+        self._warned_since: float | None = None
         self._member_id = make_member_id(context.random)  # one for the life of the consumer (KIP-1082)
         context.commits.member = self
 
@@ -131,7 +132,7 @@ class Membership:
         return () if self._member is None else self._member.topics()
 
     def deadline(self) -> float | None:
-        times = [self._deadline, None if self._member is None else self._member.deadline()]
+        times = [self._deadline, self._steps.deadline(), None if self._member is None else self._member.deadline()]
         return min((time for time in times if time is not None), default=None)
 
     def closed(self, error: KwireError) -> None:
@@ -184,9 +185,23 @@ class Membership:
     def _left(self) -> None:
         self._member = None
         self._has_fallen_back = False
+        self._context.wake()
         on_left, self._on_left = self._on_left, None
         if on_left is not None:
             on_left()
+
+    def _warn_of_waiting(self, since: float, expires_at: float, now: float) -> None:
+        """Log that a rebalance waits for a poll, when half of the time for it is over."""
+        half = (since + expires_at) / 2
+        if now < half:
+            self._deadline = half
+        elif self._steps.outstanding is not None and self._warned_since != since:
+            self._warned_since = since
+            _log.warning(
+                "group %s: a rebalance is waiting for the next poll; the last one ended %.1f s ago, and without another "
+                "within %.1f s this member is dropped",
+                self._options.group, now - since, expires_at - now,
+            )  # fmt: skip
 
     def _check_poll_interval(self, member: GroupMember, now: float) -> None:
         self._deadline = None
@@ -196,6 +211,7 @@ class Membership:
         expires_at = since + interval / 1000
         if now < expires_at:
             self._deadline = expires_at
+            self._warn_of_waiting(since, expires_at, now)
             return
         _log.warning(
             "group %s: no poll for %.1f s, which is more than max_poll_interval_ms: this member leaves, and the next "

@@ -710,6 +710,33 @@ def test_s25_a_revocation_goes_on_when_its_commit_gets_no_response() -> None:
     assert world.caller.kinds() == ["assigned", "revoked"]
 
 
+@pytest.mark.parametrize("code", [0, E.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_revocation_waits_for_commits_that_are_on_their_way(code: int) -> None:
+    """Such as those that the user's callback made without waiting."""
+    world = World(assignors=("range",), max_poll_interval_ms=20_000)
+    world.joined(*T)
+    first = world.commit({T[0]: 1}, retries=False)
+    sent = world.turn_one("OffsetCommit")
+    second = world.commit({T[0]: 2}, retries=bool(code), timeout=60.0)
+    world.heartbeat(E.REBALANCE_IN_PROGRESS)
+    assert world.turn() == []
+    assert world.caller.kinds() == ["assigned", "revoked"]
+    respond_commit(sent)
+    assert first.error is None
+    names: list[str] = []
+    began = world.now
+    while "JoinGroup" not in names:
+        for sent in world.turn(0.0 if not names else 0.5):
+            names.append(sent.name)
+            if sent.name == "OffsetCommit":
+                respond_commit(sent, code)
+            elif sent.name == "Heartbeat":
+                refuse(sent, E.REBALANCE_IN_PROGRESS)
+    assert second.results is not None
+    assert (second.error is None) == (code == 0)
+    assert world.now - began == pytest.approx(10.0 if code else 0.0, abs=0.6)
+
+
 def test_a_commit_that_meets_a_rebalance_joins_again() -> None:
     world = World()
     world.joined(*T)
@@ -899,6 +926,17 @@ def test_a_static_member_with_polls_too_far_apart_does_not_leave() -> None:
     assert world.caller.kinds() == ["assigned", "lost"]
     world.poll()
     assert world.turn_one("JoinGroup").request.member_id == "m"
+
+
+def test_a_rebalance_that_waits_for_a_poll_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(assignors=("range",), max_poll_interval_ms=20_000)
+    world.joined(*T)
+    world.poll_timer.poll_ended(world.now)
+    world.caller.is_polling = False
+    for _ in range(5):
+        world.heartbeat(E.REBALANCE_IN_PROGRESS)
+    assert [one.getMessage() for one in caplog.records if "waiting for the next poll" in one.getMessage()] != []
+    assert len([one for one in caplog.records if "waiting for the next poll" in one.getMessage()]) == 1
 
 
 def test_no_poll_interval() -> None:
