@@ -198,8 +198,8 @@ class Membership:
         elif self._steps.outstanding is not None and self._warned_since != since:
             self._warned_since = since
             _log.warning(
-                "group %s: a rebalance is waiting for the next poll; the last one ended %.1f s ago, and without another "
-                "within %.1f s this member is dropped",
+                "group %s: a rebalance is waiting for the next poll; the last one ended %.1f s ago, and without "
+                "another within %.1f s this member is dropped",
                 self._options.group, now - since, expires_at - now,
             )  # fmt: skip
 
