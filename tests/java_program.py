@@ -1,7 +1,7 @@
-"""A Java program that answers lines with lines, kept running from one question to the next.
+"""A Java program that reads lines and writes lines, and keeps running between requests.
 
-To start a JVM and compile the program takes longer than most questions do. Such a program reads its standard input line
-by line; the line END it answers with END, and writes out what it has said before.
+Starting a JVM and compiling the program takes longer than most requests. The program reads its standard input line by
+line. After the line END it writes END and flushes its output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ END = "==="
 
 
 class JavaProgram:
-    """`source` is one file, compiled when the program is started, by the first `ask`. Close it."""
+    """`source` is one file; the first `ask` compiles and starts it. Close it."""
 
     def __init__(self, class_path: str, source: Path) -> None:
         self._command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", class_path, str(source)]
@@ -25,23 +25,23 @@ class JavaProgram:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
 
     def ask(self, lines: Sequence[str]) -> list[str]:
-        """What it says to these lines. AssertionError with its complaints if it ends; the next `ask` starts it anew."""
+        """Return its output for these lines. If it ends, raise AssertionError with its stderr."""
         if self._process is None:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints
             )
         process = self._process
-        # It answers while it is asked: who writes everything first may find both pipes full.
-        asking = threading.Thread(target=_write, args=(process, [*lines, END]), daemon=True)
-        asking.start()
+        # Write and read at the same time: otherwise both pipes may become full.
+        writing = threading.Thread(target=_write, args=(process, [*lines, END]), daemon=True)
+        writing.start()
         assert process.stdout
-        answers: list[str] = []
-        for answer in process.stdout:
-            if answer == f"{END}\n".encode():
-                asking.join()
-                return answers
-            answers.append(answer.decode().removesuffix("\n"))
-        asking.join()
+        responses: list[str] = []
+        for line in process.stdout:
+            if line == f"{END}\n".encode():
+                writing.join()
+                return responses
+            responses.append(line.decode().removesuffix("\n"))
+        writing.join()
         self._end()
         self._complaints.seek(0)
         raise AssertionError(f"{self._command[-1]} ended: {self._complaints.read().decode()}")
@@ -64,4 +64,4 @@ def _write(process: subprocess.Popen[bytes], lines: Sequence[str]) -> None:
         process.stdin.write("".join(f"{line}\n" for line in lines).encode())
         process.stdin.flush()
     except BrokenPipeError:
-        return  # it ended, which whoever reads its answers finds too
+        return  # it ended: the reader of its output notices that

@@ -73,7 +73,7 @@ class World:
                 return InitProducerIdResponse(error_code=0, producer_id=7, producer_epoch=0)
             case FindCoordinatorRequest():
                 code = self.coordinator_errors.pop(0) if self.coordinator_errors else 0
-                answer = FindCoordinatorResponse.Coordinator(
+                response = FindCoordinatorResponse.Coordinator(
                     key=request.coordinator_keys[0],
                     node_id=COORDINATOR,
                     host="host-3",
@@ -81,7 +81,7 @@ class World:
                     error_code=code,
                     error_message=None,
                 )
-                return FindCoordinatorResponse(coordinators=[answer])
+                return FindCoordinatorResponse(coordinators=[response])
         raise AssertionError(request)
 
     def call(self, route: Route, **options: Any) -> list[Any]:
@@ -440,9 +440,9 @@ def test_a_broker_with_a_new_address_gets_a_new_connection() -> None:
     world.net.hosts["elsewhere", 1] = Host(world.handle)
 
     def handle(request: Request[Any]) -> Response | None:
-        answer = metadata({"t": [(1, 0), (2, 0)]})
-        answer.brokers[1].host, answer.brokers[1].port = "elsewhere", 1
-        return answer
+        response = metadata({"t": [(1, 0), (2, 0)]})
+        response.brokers[1].host, response.brokers[1].port = "elsewhere", 1
+        return response
 
     for host in world.hosts.values():
         host.handler = handle

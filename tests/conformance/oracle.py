@@ -167,11 +167,11 @@ def ask(release: str, questions: Sequence[Question]) -> list[Answer]:
 
 def header_versions(release: str, apis: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the header versions of request and response for each (API key, version)."""
-    answers = filtered(release, "Oracle.java", [f"header\t{key}\t{version}\t" for key, version in apis])
+    responses = filtered(release, "Oracle.java", [f"header\t{key}\t{version}\t" for key, version in apis])
     found = []
-    for answer in answers:
-        status, *versions_found = answer.split("\t")
-        assert status == "ok", answer
+    for response in responses:
+        status, *versions_found = response.split("\t")
+        assert status == "ok", response
         found.append((int(versions_found[0]), int(versions_found[1])))
     return found
 
@@ -180,9 +180,9 @@ def filtered(release: str, program: str, lines: Sequence[str]) -> list[str]:
     """Return the output lines of a Java program, one for each of `lines`."""
     if not lines:
         return []
-    answers = _program(release, program).ask(lines)
-    assert len(answers) == len(lines)
-    return answers
+    responses = _program(release, program).ask(lines)
+    assert len(responses) == len(lines)
+    return responses
 
 
 @functools.cache

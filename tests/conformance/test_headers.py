@@ -39,18 +39,18 @@ def test_request_headers(version: int) -> None:
     release = oracle.release_of("RequestHeader", version)
     assert release
     texts = [json.dumps(as_json(header, version)) for header in HEADERS]
-    answers = oracle.ask(release, [oracle.Question("json", "RequestHeader", version, text) for text in texts])
-    assert [answer.error for answer in answers] == [None] * len(HEADERS)
-    assert [answer.data for answer in answers] == [header.encode(version) for header in HEADERS]
+    responses = oracle.ask(release, [oracle.Question("json", "RequestHeader", version, text) for text in texts])
+    assert [response.error for response in responses] == [None] * len(HEADERS)
+    assert [response.data for response in responses] == [header.encode(version) for header in HEADERS]
 
 
 @pytest.mark.parametrize(("version", "response_version"), [(0, 3), (1, 4)])
 def test_response_headers(version: int, response_version: int) -> None:
     question = oracle.Question("json", "ResponseHeader", version, json.dumps({"correlationId": -7}))
-    (answer,) = oracle.ask(oracle.RELEASES[0], [question])
+    (response,) = oracle.ask(oracle.RELEASES[0], [question])
     frame = b"".join(encode_response(HeartbeatResponse(error_code=0), response_version, -7))
-    assert frame.startswith(answer.data)
-    assert frame[len(answer.data) :] == HeartbeatResponse(error_code=0).encode(response_version)
+    assert frame.startswith(response.data)
+    assert frame[len(response.data) :] == HeartbeatResponse(error_code=0).encode(response_version)
 
 
 def test_every_request_and_response_has_the_header_that_kafka_gives_it() -> None:

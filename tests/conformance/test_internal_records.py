@@ -56,7 +56,7 @@ def test_kafkas_coordinators_and_controllers_read_and_write_the_same() -> None:
 def test_what_kafka_refuses_too() -> None:
     # An unknown type and an unknown version. Kafka accepts trailing bytes; kwire does not.
     lines = ["__consumer_offsets\t0063\t-", "__consumer_offsets\t0002000161\t0009", "__cluster_metadata\t-\t017f00"]
-    assert all(answer.startswith("error") for answer in oracle.filtered(RELEASE, "RecordOracle.java", lines))
+    assert all(response.startswith("error") for response in oracle.filtered(RELEASE, "RecordOracle.java", lines))
 
 
 def hex_of(data: bytes | None) -> str:

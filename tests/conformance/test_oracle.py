@@ -42,15 +42,15 @@ def test_bytes_that_we_wrote_are_read_by_kafka_and_written_again_the_same(
     cases = by_release.get(release, [])
     questions = [oracle.Question("bytes", name, version, msg.encode(version).hex()) for name, version, msg in cases]
     wrong = []
-    for (name, version, message), answer in zip(cases, oracle.ask(release, questions), strict=True):
+    for (name, version, message), response in zip(cases, oracle.ask(release, questions), strict=True):
         ours = without_records(message.to_json(version), type(message), version)
-        if answer.error or answer.data != message.encode(version) or answer.obj != ours:
-            wrong.append(f"{name} v{version}: {answer.error or answer}\n{message}")
+        if response.error or response.data != message.encode(version) or response.obj != ours:
+            wrong.append(f"{name} v{version}: {response.error or response}\n{message}")
         elif not records(type(message)):
-            again = type(message).from_json(answer.obj, version)
+            again = type(message).from_json(response.obj, version)
             again_without_tags = again.encode(version)
             if type(message).decode(again_without_tags, version) != again:
-                wrong.append(f"{name} v{version}: {answer.obj}")
+                wrong.append(f"{name} v{version}: {response.obj}")
     assert not wrong, f"{len(wrong)} of {len(cases)}, seed {SEED}, such as:\n" + "\n\n".join(wrong[:3])
 
 
@@ -63,10 +63,10 @@ def test_json_that_we_wrote_is_read_by_kafka_and_becomes_our_bytes(
         oracle.Question("json", name, version, json.dumps(message.to_json(version))) for name, version, message in cases
     ]
     wrong = []
-    for (name, version, message), answer in zip(cases, oracle.ask(release, questions), strict=True):
+    for (name, version, message), response in zip(cases, oracle.ask(release, questions), strict=True):
         data = message.encode(version)
-        if answer.error or answer.data != data or type(message).decode(answer.data, version) != message:
-            wrong.append(f"{name} v{version}: {answer.error or answer}\n{message}")
+        if response.error or response.data != data or type(message).decode(response.data, version) != message:
+            wrong.append(f"{name} v{version}: {response.error or response}\n{message}")
         elif type(message).from_json(message.to_json(version), version).encode(version) != data:
             wrong.append(f"{name} v{version}: our own JSON does not come back: {message}")
     assert not wrong, f"{len(wrong)} of {len(cases)}, seed {SEED}, such as:\n" + "\n\n".join(wrong[:3])

@@ -41,7 +41,7 @@ Answer = Callable[[socket.socket], None]
 
 
 @contextmanager
-def server(answer: Answer) -> Iterator[str]:
+def server(response: Answer) -> Iterator[str]:
     """Yield the address of a port that passes every connection to `answer` and then closes it."""
     listener = socket.create_server(("127.0.0.1", 0))
     threads = []
@@ -49,7 +49,7 @@ def server(answer: Answer) -> Iterator[str]:
     def talk(connection: socket.socket) -> None:
         with connection:
             try:
-                answer(connection)
+                response(connection)
             except OSError:
                 return  # the client disconnected first
 
@@ -141,7 +141,7 @@ def test_address_without_a_listener(bootstrap: str, kind: type[NodeError], says:
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "says"),
+    ("response", "kind", "says"),
     [
         (http, NotKafkaError, "HTTP"),
         (endless_frame, NotKafkaError, "2,147,483,647"),
@@ -150,8 +150,8 @@ def test_address_without_a_listener(bootstrap: str, kind: type[NodeError], says:
         (at_once, DisconnectedError, "closed"),
     ],
 )
-def test_port_of_another_service(answer: Answer, kind: type[NodeError], says: str) -> None:
-    with server(answer) as bootstrap:
+def test_port_of_another_service(response: Answer, kind: type[NodeError], says: str) -> None:
+    with server(response) as bootstrap:
         error = failure(bootstrap)
     assert isinstance(error, kind), repr(error)
     assert says in str(error)

@@ -41,14 +41,14 @@ def move(runtime: LoopThread, admin: Admin, topic: str) -> None:
     replicas = replicas[at:] + replicas[:at]
     reassigned = AlterPartitionReassignmentsRequest.Topic
     order = reassigned.Partition(partition_index=0, replicas=replicas)
-    answer = runtime.request(
+    response = runtime.request(
         ToController(),
         AlterPartitionReassignmentsRequest,
         lambda _: AlterPartitionReassignmentsRequest(
             timeout_ms=PATIENCE_S * 1000, topics=[reassigned(name=topic, partitions=[order])]
         ),
     )
-    assert not answer.error_code
+    assert not response.error_code
     elected = ElectLeadersRequest.Topic(topic=topic, partitions=[0])
     give_up_at = time.monotonic() + PATIENCE_S
     while leader(admin, topic) != replicas[0]:

@@ -41,14 +41,14 @@ def test_many_requests_in_flight_are_answered_in_order(selector: KafkaSelector, 
     connect(selector, backend)
     request = MetadataRequest(topics=[])
     sends = [(NODE, encode_request(request, 0, correlation_id, "embedder")) for correlation_id in range(100)]
-    answers = []
+    responses = []
     for _ in range(TURNS_MAX):
-        answers += selector.poll(sends, 5.0)
+        responses += selector.poll(sends, 5.0)
         sends = []
-        if len(answers) == 100:
+        if len(responses) == 100:
             break
-    assert [decode_response(one.frame, MetadataRequest, 0)[0] for one in answers] == list(range(100))
-    _, metadata = decode_response(answers[-1].frame, MetadataRequest, 0)
+    assert [decode_response(one.frame, MetadataRequest, 0)[0] for one in responses] == list(range(100))
+    _, metadata = decode_response(responses[-1].frame, MetadataRequest, 0)
     told = {f"{broker.host}:{broker.port}" for broker in metadata.brokers}
     assert told == set(backend.bootstrap.split(",")) or backend.is_external
 
@@ -57,16 +57,16 @@ def test_api_versions_of_each_backend(selector: KafkaSelector, backend: Backend)
     """Kafka 0.8.2 does not know ApiVersions and closes the connection, so sessions may connect without it."""
     connect(selector, backend)
     asked = encode_request(ApiVersionsRequest(), 0, 1, "embedder")
-    answers = selector.poll([(NODE, asked)], 5.0)
+    responses = selector.poll([(NODE, asked)], 5.0)
     for _ in range(TURNS_MAX):
-        if answers or selector.disconnected:
+        if responses or selector.disconnected:
             break
-        answers = selector.poll([], 5.0)
+        responses = selector.poll([], 5.0)
     if backend.is_ancient:
-        assert not answers
+        assert not responses
         assert [one.node for one in selector.disconnected] == [NODE]
         return
-    _, response = decode_response(answers[0].frame, ApiVersionsRequest, 0)
+    _, response = decode_response(responses[0].frame, ApiVersionsRequest, 0)
     offered = {one.api_key: range(one.min_version, one.max_version + 1) for one in response.api_keys}
     assert 13 in offered[MetadataRequest.API_KEY]
 

@@ -193,11 +193,11 @@ class TestNames:
 
 class TestThreadResolver:
     def test_an_ip_address_needs_no_thread(self) -> None:
-        answers: list[Outcome] = []
+        responses: list[Outcome] = []
         resolver = ThreadResolver(lookup=lambda host, port: pytest.fail("asked for digits"))
-        resolver.resolve("127.0.0.1", 80, answers.append)
-        resolver.resolve("::1", 80, answers.append)
-        assert [str(outcome[0]) for outcome in answers] == ["127.0.0.1:80", "[::1]:80"]  # type: ignore[index]
+        resolver.resolve("127.0.0.1", 80, responses.append)
+        resolver.resolve("::1", 80, responses.append)
+        assert [str(outcome[0]) for outcome in responses] == ["127.0.0.1:80", "[::1]:80"]  # type: ignore[index]
 
     def test_lookups_run_in_parallel_up_to_a_limit(self) -> None:
         started, release, answered = threading.Semaphore(0), threading.Event(), threading.Semaphore(0)
@@ -222,19 +222,19 @@ class TestThreadResolver:
 
     @pytest.mark.parametrize("error", [OSError("no such name"), UnicodeError("label too long")])
     def test_a_lookup_may_result_in_an_error(self, error: Exception) -> None:
-        answers: list[Outcome] = []
+        responses: list[Outcome] = []
         is_there = threading.Event()
 
         def lookup(host: str, port: int) -> list[Address]:
             raise error
 
         def done(outcome: Outcome) -> None:
-            answers.append(outcome)
+            responses.append(outcome)
             is_there.set()
 
         ThreadResolver(lookup).resolve("name", 1, done)
         assert is_there.wait(20)
-        assert isinstance(answers[0], OSError)
+        assert isinstance(responses[0], OSError)
 
     def test_each_address_is_returned_once(self) -> None:
         found = system_lookup("localhost", 9092)

@@ -269,7 +269,7 @@ def test_certificates_that_the_broker_refuses(
 
 class TestPeersWithoutTls:
     @pytest.mark.parametrize(
-        ("answer", "kind", "message"),
+        ("response", "kind", "message"),
         [
             (b"HTTP/1.1 400 Bad Request\r\n\r\n", NotKafkaError, "the peer answers in HTTP: 'HTTP/1.1 400"),
             (framed(b"kafka, but plain"), TlsError, "the broker does not speak TLS on this port"),
@@ -279,13 +279,13 @@ class TestPeersWithoutTls:
             (b"\x16\x03\x03\x00\x04junk", TlsError, "TLS failed"),
         ],
     )
-    def test_a_broker(self, files: Files, answer: bytes, kind: type[NodeError], message: str) -> None:
+    def test_a_broker(self, files: Files, response: bytes, kind: type[NodeError], message: str) -> None:
         with running() as (driver, peer):
             driver.selector.connect(1, *peer.address, tls=files.trusting())
             driver.poll()
             sock = peer.accept()
             drive(lambda: _has(sock), driver)
-            sock.sendall(answer)
+            sock.sendall(response)
             sock.shutdown(socket.SHUT_WR)
             cause = driver.cause(1)
             assert type(cause) is kind

@@ -64,11 +64,11 @@ def _record_line(record: NewRecord) -> str:
     return f"record\t{timestamp}\t{written(key)}\t{written(value)}\t{pairs}"
 
 
-def read_answers(answers: Iterable[Sequence[str]]) -> dict[str, list[Record] | str]:
+def read_answers(responses: Iterable[Sequence[str]]) -> dict[str, list[Record] | str]:
     """Return the records that Kafka read, or its error, by name."""
     found: dict[str, list[Record] | str] = {}
     records: list[Record] = []
-    for kind, *fields in answers:
+    for kind, *fields in responses:
         if kind == "record":
             offset, timestamp, key, value, headers = fields
             pairs = [pair.split("=") for pair in headers.split(",") if pair]

@@ -41,8 +41,8 @@ def samples() -> dict[str, str]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, closing(Oracle(SAMPLES_VERSION, Path(scratch))) as oracle:
-        answers = oracle.ask(requests())
-    _FILE.write_text(json.dumps(dict(answers), indent=0) + "\n")
+        responses = oracle.ask(requests())
+    _FILE.write_text(json.dumps(dict(responses), indent=0) + "\n")
 
 
 if __name__ == "__main__":

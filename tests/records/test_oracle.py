@@ -35,33 +35,33 @@ def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_samples_are_what_kafka_writes(oracle: Oracle) -> None:
-    answers = dict(oracle.ask(requests()))
+    responses = dict(oracle.ask(requests()))
     recorded = samples()
-    assert answers.keys() == recorded.keys()
+    assert responses.keys() == recorded.keys()
     # Compressed bytes may change with the codec; uncompressed bytes must not.
     for name in recorded:
         if "-none-" in name or name.startswith(("marker", "murmur2")):
-            assert answers[name] == recorded[name], name
+            assert responses[name] == recorded[name], name
 
 
 def test_kafka_reads_our_batches(oracle: Oracle) -> None:
-    answers = read_answers(oracle.ask(f"read\t{case.name}\t{written(encoded(case))}" for case in CASES))
+    responses = read_answers(oracle.ask(f"read\t{case.name}\t{written(encoded(case))}" for case in CASES))
     for case in CASES:
-        assert answers[case.name] == case.expected(), case.name
+        assert responses[case.name] == case.expected(), case.name
 
 
 def test_kafka_reads_random_batches(oracle: Oracle) -> None:
     made = dict(random_batches())
-    answers = read_answers(oracle.ask(f"read\t{name}\t{written(batch)}" for name, (batch, _) in made.items()))
+    responses = read_answers(oracle.ask(f"read\t{name}\t{written(batch)}" for name, (batch, _) in made.items()))
     for name, (_, expected) in made.items():
-        assert answers[name] == expected, name
+        assert responses[name] == expected, name
 
 
 def test_murmur2(oracle: Oracle) -> None:
     rng = random.Random(20)
     keys = [rng.randbytes(size) for size in range(70)]
-    answers = dict(oracle.ask(f"murmur2\t{key.hex()}\t{written(key)}" for key in keys))
-    assert answers == {key.hex(): str(murmur2(key)) for key in keys}
+    responses = dict(oracle.ask(f"murmur2\t{key.hex()}\t{written(key)}" for key in keys))
+    assert responses == {key.hex(): str(murmur2(key)) for key in keys}
 
 
 def test_an_unknown_request_ends_the_oracle(oracle: Oracle) -> None:
