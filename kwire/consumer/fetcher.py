@@ -68,6 +68,7 @@ from kwire.consumer.routing import LeaderAndEpoch, leader_of
 from kwire.consumer.validation import NO_EPOCH, EpochEnd, OffsetValidator, ValidationRequest
 from kwire.errors import (
     UNKNOWN_TOPIC_CODES,
+    BrokerError,
     ErrorCode,
     KwireError,
     UnsupportedVersionError,
@@ -180,17 +181,21 @@ class Fetcher:
     def assign(self, starts: Iterable[Start]) -> None:
         """Fetch these partitions and no others."""
         self.remove(list(self._partitions))
-        self.add(starts)
+        self.add(starts, by_group=False)
 
-    def add(self, starts: Iterable[Start]) -> None:
-        """Fetch these partitions besides the others. One that is fetched already begins its new assignment epoch."""
+    def add(self, starts: Iterable[Start], *, by_group: bool = True) -> None:
+        """Fetch these partitions besides the others. One that is fetched already begins its new assignment epoch.
+
+        `by_group`: a group has assigned them. Then a topic that is unknown is no error, because the group takes its
+        partitions away, and in a topic that was created again reading begins where `on_no_offset` says.
+        """
         for start in starts:
             old = self._partitions.get((start.topic, start.partition))
             if old is not None:
                 self._end(old)
             elif not self._topics or start.topic not in self._topics:
                 self._new_topics.add(start.topic)
-            self._begin(start)
+            self._begin(start).is_assigned_by_group = by_group
         self._idle_since.clear()
 
     def remove(self, keys: Iterable[tuple[str, int]]) -> None:
@@ -220,7 +225,8 @@ class Fetcher:
         old = self._partitions.get(key)
         if old is not None and old.assignment_epoch < start.assignment_epoch:
             self._end(old)
-            self._begin(start._replace(end=old.end)).is_stopped = old.is_stopped
+            state = self._begin(start._replace(end=old.end))
+            state.is_stopped, state.is_assigned_by_group = old.is_stopped, old.is_assigned_by_group
             self._idle_since.clear()  # another seek may follow soon
 
     def set_paused(self, keys: Collection[tuple[str, int]], is_paused: bool) -> None:
@@ -375,13 +381,19 @@ class Fetcher:
     def _handle_new_topic(self, state: PartitionState, now: float) -> None:
         """Leave the log of a deleted topic: another one has its name now, with offsets and epochs of its own."""
         self._withdraw(state.key)
-        if self._options.on_out_of_range == "error":
+        by_group = state.is_assigned_by_group
+        policy = self._options.on_no_offset if by_group else self._options.on_out_of_range
+        if policy == "error":
             self._fail(state, created_anew(state))
             return
         state.topic_id = None
         state.offset_epoch = state.validated_epoch = state.leader_epoch_seen = NO_EPOCH
         state.move(FetchState.RESOLVING)
-        self._reset(state, now)
+        if by_group and policy != "nearest":
+            state.start = policy
+            self._changed[state] = None
+        else:
+            self._reset(state, now)
         self._wake_at(now)
 
     def _want(self, state: PartitionState, node: int, leader: LeaderAndEpoch) -> None:
@@ -467,6 +479,8 @@ class Fetcher:
     def _is_unknown_too_long(self, state: PartitionState, now: float) -> bool:
         if state.unknown_since is None:
             state.unknown_since = now
+        if state.is_assigned_by_group:
+            return False
         self._wake_at(state.unknown_since + self._unknown_topic_timeout)
         return now >= state.unknown_since + self._unknown_topic_timeout
 
@@ -769,6 +783,8 @@ class Fetcher:
         if self._is_closed:
             return
         if isinstance(result, KwireError):
+            if state.is_assigned_by_group and isinstance(result, BrokerError) and result.code in UNKNOWN_TOPIC_CODES:
+                return  # `_resolve` sends another request
             self._fail(state, result)
         elif result.offset == NO_OFFSET:
             state.start = "latest"  # no record is that young; `_resolve` sends another request

@@ -65,10 +65,10 @@ class PartitionState:
 
     __slots__ = (
         "assignment_epoch", "attempts", "committed_request", "end", "fetch_bytes", "fetch_state", "full_since",
-        "is_paused", "is_range_validated", "is_stopped", "key", "last_error", "leader", "leader_awaited_since",
-        "leader_epoch_seen", "not_before", "offset", "offset_epoch", "offset_request", "partition", "replica",
-        "replica_until", "resets", "start", "topic", "topic_id", "unknown_since", "validated_epoch",
-        "validation_request",
+        "is_assigned_by_group", "is_paused", "is_range_validated", "is_stopped", "key", "last_error", "leader",
+        "leader_awaited_since", "leader_epoch_seen", "not_before", "offset", "offset_epoch", "offset_request",
+        "partition", "replica", "replica_until", "resets", "start", "topic", "topic_id", "unknown_since",
+        "validated_epoch", "validation_request",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +98,7 @@ class PartitionState:
         self.fetch_bytes = fetch_bytes  # partition_max_bytes of the next fetch
         self.leader: LeaderAndEpoch | None = None  # None: metadata has changed since it was looked up
         self.is_paused = False
+        self.is_assigned_by_group = False  # the group takes it away if its topic is deleted
         self.is_stopped = False  # it is being revoked: nothing more is fetched in this assignment epoch
         self.offset_request: OffsetRequest | None = None  # in progress while RESOLVING
         self.committed_request: CommittedRequest | None = None  # likewise, before any `offset_request`

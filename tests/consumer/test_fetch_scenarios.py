@@ -363,6 +363,34 @@ def test_s49_the_epochs_of_the_old_topic_do_not_count_for_the_new() -> None:
     assert (sent.offsets, sent.partitions[T0].current_leader_epoch) == ({T0: 0}, 0)
 
 
+def test_s49_in_a_group_a_topic_that_was_created_again_is_read_from_where_on_no_offset_says() -> None:
+    world = World(on_no_offset="earliest")
+    world.fetcher.add([world.start("t", 0, 5)])
+    world.turn_one().respond_fetch()
+    world.view.snapshot = snapshot({"t": [(1, 0)]}, ids={"t": UUID(int=77)})
+    assert world.turn() == []
+    sent = world.turn_one()
+    assert sent.timestamps == {T0: EARLIEST}
+    sent.respond_offsets({T0: 0})
+    assert world.turn_one().offsets == {T0: 0}
+    assert world.failures == {}
+
+
+@pytest.mark.parametrize("start", [5, "latest"])
+def test_in_a_group_an_unknown_topic_is_waited_for(start: Any) -> None:
+    world = World(unknown_topic_timeout_ms=1_000)
+    world.fetcher.add([world.start("t", 0, start)])
+    for _ in range(10):
+        for sent in world.turn(1.0):
+            if isinstance(sent.request, FetchRequest):
+                sent.respond_fetch(codes={T0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+            else:
+                sent.respond_offsets({}, codes={T0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+    assert world.read() == {}
+    assert world.failures == {}
+    assert world.turn(2.0), "it asks on"
+
+
 # -- buffers
 
 
