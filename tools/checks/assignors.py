@@ -79,7 +79,11 @@ def summary(tally: Tally) -> str:
             f", of these {tally.moved} partitions moved, by Kafka {tally.moved_by_kafka} (one more than by Kafka in "
             f"{tally.moved_one_more} cases)"
         )
-    return text + (f", {tally.failed_in_kafka} in which Kafka's fails" if tally.failed_in_kafka else "")
+    if tally.failed_in_kafka or tally.invalid_in_kafka:
+        text += (
+            f", {tally.failed_in_kafka} in which Kafka's fails, {tally.invalid_in_kafka} in which its result is invalid"
+        )
+    return text
 
 
 def record(path: str, seed: int) -> None:
