@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kwire.broker.diagnostics import logger
 from kwire.broker.group_configs import GroupConfigs, GroupSettings
+from kwire.broker.options import DEAD_LETTERS_ENABLED
 from kwire.broker.partition import Partition
 from kwire.broker.share_partition import InFlight
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -20,7 +21,6 @@ from kwire.records import decode_batches, encode_batch
 if TYPE_CHECKING:
     from kwire.broker.cluster_state import ClusterState, Topic
 
-_ENABLED = "errors.deadletterqueue.group.enable"
 _Header = tuple[str, bytes | None]
 _Record = tuple[int, bytes | None, bytes | None, tuple[_Header, ...]]
 
@@ -55,11 +55,11 @@ class DeadLetterQueue:
             why = f"its name does not start with {options.dead_letter_prefix}"
             raise broker_error(ErrorCode.POLICY_VIOLATION, why, topic=name)
         if topic is None and options.dead_letter_auto_create:
-            topic = self._cluster.create_topic(name, configs={_ENABLED: "true"})
+            topic = self._cluster.create_topic(name, configs={DEAD_LETTERS_ENABLED: "true"})
         if topic is None:
             raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}", topic=name)
-        if topic.settings.configs.get(_ENABLED) != "true":
-            raise broker_error(ErrorCode.POLICY_VIOLATION, f"{_ENABLED} is not set", topic=name)
+        if not topic.settings.takes_dead_letters:
+            raise broker_error(ErrorCode.POLICY_VIOLATION, f"{DEAD_LETTERS_ENABLED} is false", topic=name)
         return topic
 
     def _records(

@@ -270,6 +270,8 @@ def make_options(given: Mapping[str, Any]) -> Options:
     return Options(**given)
 
 
+DEAD_LETTERS_ENABLED = "errors.deadletterqueue.group.enable"
+
 # Kafka's topic configs and their defaults (docs: topic configs, 4.3). None: the cluster's own default, see `_defaults`.
 TOPIC_CONFIGS: Mapping[str, str | None] = {
     "cleanup.policy": "delete",
@@ -278,7 +280,7 @@ TOPIC_CONFIGS: Mapping[str, str | None] = {
     "compression.type": "producer",
     "compression.zstd.level": "3",
     "delete.retention.ms": "86400000",
-    "errors.deadletterqueue.group.enable": "false",
+    DEAD_LETTERS_ENABLED: "false",
     "file.delete.delay.ms": "60000",
     "flush.messages": str(LONG_MAX),
     "flush.ms": str(LONG_MAX),
@@ -327,6 +329,7 @@ class TopicSettings:
     is_compacted: bool
     is_deleted: bool  # "delete" is in cleanup.policy: retention applies
     unclean_election: bool
+    takes_dead_letters: bool  # of share groups (KIP-1191)
 
     @classmethod
     def parse(cls, options: Options, configs: Mapping[str, str | None]) -> TopicSettings:
@@ -336,10 +339,11 @@ class TopicSettings:
             if value is None:
                 raise broker_error(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic config: {name}")
             chosen[name] = value
+        defaults = _defaults(options)
         for name in chosen:
-            if name not in TOPIC_CONFIGS:
+            if name not in defaults:
                 raise broker_error(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
-        values = {**_defaults(options), **chosen}
+        values = {DEAD_LETTERS_ENABLED: "false", **defaults, **chosen}
         policies = {policy for policy in values["cleanup.policy"].replace(" ", "").split(",") if policy}
         if policies - {"delete", "compact"}:
             raise _invalid("cleanup.policy", values["cleanup.policy"])
@@ -356,6 +360,7 @@ class TopicSettings:
             is_compacted="compact" in policies,
             is_deleted="delete" in policies,
             unclean_election=_one_of(values, "unclean.leader.election.enable", ("true", "false")) == "true",
+            takes_dead_letters=_one_of(values, DEAD_LETTERS_ENABLED, ("true", "false")) == "true",
         )
 
     def shown(self, options: Options) -> dict[str, str]:
@@ -367,6 +372,8 @@ def _defaults(options: Options) -> dict[str, str]:
     defaults = {name: value for name, value in TOPIC_CONFIGS.items() if value is not None}
     defaults["max.message.bytes"] = str(options.max_message_bytes)
     defaults["min.insync.replicas"] = str(options.min_insync_replicas)
+    if options.share_level < 2:
+        del defaults[DEAD_LETTERS_ENABLED]
     return defaults
 
 

@@ -327,7 +327,7 @@ class SharePartition:
             if locked.last < last:
                 self._records.append(InFlight(locked.last + 1, last, batch, RecordState.AVAILABLE))
             return [AcquiredRecords(locked.first, locked.last, 1)]
-        parts = []
+        parts: list[Range] = []
         if batch_size > 0:
             for start in starts:
                 if start <= last and start - first >= batch_size:

@@ -54,7 +54,7 @@ def cluster(start: StartCluster) -> Cluster:
 
 @pytest.fixture(scope="module")
 def sides(real_kafka: tuple[str, int]) -> Iterator[tuple[Side, Side]]:
-    with Cluster(1, share_min_record_lock_ms=1000) as embedded:
+    with Cluster(1, version="4.3", share_min_record_lock_ms=1000) as embedded:
         pair = Side(*real_kafka), Side(*embedded.brokers[1])
         yield pair
         for side in pair:

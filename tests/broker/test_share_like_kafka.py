@@ -18,6 +18,7 @@ from kwire.protocol.messages.delete_records import DeleteRecordsRequest
 from kwire.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from kwire.protocol.messages.describe_configs import DescribeConfigsRequest
 from kwire.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire.protocol.messages.list_groups import ListGroupsRequest
@@ -373,6 +374,7 @@ def isolation(side: Side) -> Iterator[Any]:
     for level in ("read_committed", "read_uncommitted"):
         topic = Topic(*side.topic())
         tx = Tx(side.request, f"{side.case}-{level}", now_ms=NOW_MS)
+        side.request(FindCoordinatorRequest(key_type=1, coordinator_keys=[tx.id]), 4)
         request = InitProducerIdRequest(transactional_id=tx.id, transaction_timeout_ms=tx.timeout_ms)
         made = side.until_coordinated(lambda request=request: side.request(request, 5))  # type: ignore[misc]
         tx.pid, tx.epoch = made.producer_id, made.producer_epoch
