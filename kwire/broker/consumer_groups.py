@@ -380,6 +380,8 @@ class ConsumerGroupCoordinator:
             group.remove(member, now)
         group.update_metadata(self._image)
         group.epoch += 1
+        if not group.members and self._options.is_at_least("4.4"):
+            group.assignment_epoch = group.epoch  # nobody is left to compute targets for
 
     # Groups.
 

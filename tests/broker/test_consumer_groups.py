@@ -326,6 +326,13 @@ def test_since_4_3_groups_begin_at_epoch_1(version: str, epoch: int) -> None:
     assert Members(version=version).join("one").epoch == epoch
 
 
+@pytest.mark.parametrize(("version", "assignment_epoch"), [("4.3", 2), ("4.4", 3)])
+def test_since_4_4_the_assignment_epoch_of_an_empty_group_is_its_epoch(version: str, assignment_epoch: int) -> None:
+    members = Members(version=version)
+    members.join("one").leave()
+    assert (members.group.epoch, members.group.assignment_epoch) == (3, assignment_epoch)
+
+
 @pytest.mark.parametrize(("version", "bumps"), [("4.3", False), ("4.4", True)])
 def test_since_4_4_another_assignor_begins_a_new_epoch(version: str, bumps: bool) -> None:
     members = Members(version=version)

@@ -62,13 +62,17 @@ class Group:
         self._until_coordinator_knows(partitions)
 
     def _until_coordinator_knows(self, partitions: tuple[int, ...]) -> None:
-        """Wait until a member of another group gets all: Kafka's coordinator learns of topics a moment later."""
-        before, self.id = self.id, f"{self.id}-probe-{self.side.made}"
+        """Wait until a member gets all, and delete the group: Kafka's coordinators learn of topics a moment later."""
         expected = [(f"t{place}", list(range(count))) for place, count in enumerate(partitions)]
         if expected:
-            self.side.until(lambda: self.join("m"), lambda response: response[4] == expected)
-            self.beat("m", -1)
-        self.id = before
+            self.side.until(self._probe, lambda response: response[4] == expected)
+            deleted = self.side.request(DeleteGroupsRequest(groups_names=[self.id]), 2)
+            assert codes(deleted.results) == [0]
+
+    def _probe(self) -> Any:
+        response = self.join("m")
+        self.beat("m", -1)
+        return response
 
     def parts(self, *parts: tuple[int, Iterable[int]]) -> list[Any]:
         """Return partitions of topics, which are given by their place."""

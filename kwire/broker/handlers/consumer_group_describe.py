@@ -44,16 +44,16 @@ def _describe(broker: Broker, group_id: str, operations: int) -> _Result:
         exists = group_id in broker.cluster.group_registry
         why = f"Group {group_id} {'is not a consumer group' if exists else 'not found'}."
         return _error_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND, why)
+    names = {id: topic.name for id, topic in broker.cluster.topics_by_id.items()}
     return _Result(
         error_code=ErrorCode.NONE, group_id=group_id, group_state=group.state_name, group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch, assignor_name=group.assignor,
-        members=[_member(broker, group, member) for member in group.members.values()],
+        members=[_member(group, member, names) for member in group.members.values()],
         authorized_operations=operations,
     )  # fmt: skip
 
 
-def _member(broker: Broker, group: ConsumerGroup, member: ConsumerMember) -> _Result.Member:
-    names = {id: topic.name for id, topic in broker.cluster.topics_by_id.items()}
+def _member(group: ConsumerGroup, member: ConsumerMember, names: dict[UUID, str]) -> _Result.Member:
     return _Result.Member(
         member_id=member.id, instance_id=member.instance_id, rack_id=member.rack_id, member_epoch=member.epoch,
         client_id=member.client_id, client_host=f"/{member.client_host}",

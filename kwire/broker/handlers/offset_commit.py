@@ -57,7 +57,7 @@ def _check(broker: Broker, request: OffsetCommitRequest, version: int, now: floa
         if group is None:
             raise broker_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are max_groups groups already")
     if not isinstance(group, Group):
-        known = version >= _FIRST_VERSION_WITH_GROUP_ERROR
+        known = version >= _FIRST_VERSION_WITH_GROUP_ERROR and cluster.options.is_at_least("4.0")
         code = ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
         raise broker_error(code, f"there is no group {request.group_id}")
     error = cluster.groups.check_commit(group, generation, request.member_id, request.group_instance_id, now)
