@@ -353,13 +353,16 @@ class ShareConsumerClient:
             if isinstance(what, ShareRecord):
                 what._acquired.acknowledge(what.offset, kind)
             elif isinstance(what, Mapping):
-                for (topic, partition), offsets in what.items():
-                    checked_partition(topic, partition)
-                    for offset in offsets:
-                        self._acquired_at(topic, partition, offset).acknowledge(offset, kind)
+                self._acknowledge_offsets(what, kind)
             else:
                 for acquired, offsets in _by_acquired(what):
                     acquired.acknowledge_all(offsets, kind)
+
+    def _acknowledge_offsets(self, offsets: Mapping[Any, Iterable[int]], type: AcknowledgeType) -> None:
+        for (topic, partition), each in offsets.items():
+            checked_partition(topic, partition)
+            for offset in each:
+                self._acquired_at(topic, partition, offset).acknowledge(offset, type)
 
     def _acquired_at(self, topic: str, partition: int, offset: int) -> AcquiredRecords:
         for acquired in self._held:
