@@ -370,8 +370,6 @@ class TopicSettings:
 
 def _defaults(options: Options) -> dict[str, str]:
     defaults = {name: value for name, value in TOPIC_CONFIGS.items() if value is not None}
-    if not options.is_at_least("4.4"):  # KIP-1191
-        del defaults["errors.deadletterqueue.group.enable"]
     defaults["max.message.bytes"] = str(options.max_message_bytes)
     defaults["min.insync.replicas"] = str(options.min_insync_replicas)
     if options.share_level < 2:
