@@ -206,6 +206,13 @@ class Cluster:
         """Delete a topic and its records."""
         self.call(lambda state, now: state.delete_topic(state.find_topic(name), now))
 
+    def alter_group(self, group: str, configs: Mapping[str, str | None]) -> None:
+        """Replace the configs of a group, which need not exist. `configs` have Kafka's names.
+
+        A share group reads only new records unless its `share.auto.offset.reset` is "earliest". Raises BrokerError.
+        """
+        self.call(lambda state, now: state.group_configs.alter(group, configs))
+
     def stop(self, node: int) -> None:
         """Stop a broker: close its sockets, and move its partitions and groups to others."""
 

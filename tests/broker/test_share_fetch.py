@@ -262,6 +262,12 @@ class TestLimits:
 
 
 class TestErrors:
+    @pytest.mark.parametrize("options", [{"share_version": 0}, {"version": "4.1"}])
+    def test_share_groups_can_be_off(self, options: dict[str, Any]) -> None:
+        member = ShareMember(make_cluster(**options))
+        assert member.fetch(version=1).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert member.acknowledge((0, 0, [ACCEPT]), epoch=1, version=1) == ErrorCode.UNSUPPORTED_VERSION
+
     def test_unknown_topics_and_partitions(self, cluster: VirtualCluster) -> None:
         member = ShareMember(cluster)
         (result,) = results(member.fetch(partition=5, node=1))

@@ -16,8 +16,7 @@ COUNT = 300
 
 
 def from_the_start(cluster: Cluster, group: str = "g", **configs: str) -> None:
-    settings = {"share.auto.offset.reset": "earliest", **configs}
-    cluster.call(lambda state, now: state.group_configs.alter(group, settings))
+    cluster.alter_group(group, {"share.auto.offset.reset": "earliest", **configs})
 
 
 def fill(cluster: Cluster, topic: str = "t") -> set[bytes]:

@@ -30,7 +30,12 @@ class _Batch(Protocol):
 
 
 def session_key(broker: Broker, group_id: str | None, member_id: str | None) -> SessionKey:
-    """Return the session that a request means. Raises INVALID_REQUEST without a group or a member."""
+    """Return the session that a request means.
+
+    Raises INVALID_REQUEST without a group or a member, and UNSUPPORTED_VERSION where share groups are off.
+    """
+    if not broker.cluster.options.share_level:
+        raise broker_error(ErrorCode.UNSUPPORTED_VERSION, "share groups are off")
     if not group_id or not member_id or len(member_id) > _MEMBER_ID_MAX:
         raise broker_error(ErrorCode.INVALID_REQUEST, f"no share session for {member_id!r} in group {group_id!r}")
     return SessionKey(broker.id, group_id, member_id)
