@@ -725,7 +725,7 @@ accumulator_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_XDECREF(builder_type);
         return NULL;
     }
-    memory_enter(MEMORY_OF_RUNS);
+    pool_add_user(POOL_OF_BUILDERS);
     accumulator->builder_type = (PyTypeObject *)builder_type;
     accumulator->future_type = (PyTypeObject *)future;
     accumulator->plain_future_type = is_plain ? accumulator->future_type : NULL;
@@ -795,7 +795,7 @@ accumulator_dealloc(accumulator_t *accumulator)
     PyTypeObject *type = Py_TYPE(OBJECT(accumulator));
     PyObject_GC_UnTrack(accumulator);
     accumulator_clear(accumulator);
-    memory_leave(MEMORY_OF_RUNS);
+    pool_remove_user(POOL_OF_BUILDERS);
     Py_CLEAR(accumulator->future_type);
     Py_CLEAR(accumulator->builder_type);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(accumulator);

@@ -50,7 +50,7 @@ reserve(builder_t *builder, size_t size, size_t hint)
     if (capacity < needed) {
         capacity = needed;
     }
-    unsigned char *data = memory_grow(builder->data, builder->capacity,
+    unsigned char *data = pool_grow(builder->data, builder->capacity,
                                       builder->data == NULL ? 0 : BATCH_OVERHEAD + builder->used, &capacity);
     if (data == NULL) {
         PyErr_NoMemory();
@@ -193,7 +193,7 @@ free_data(builder_t *builder)
 {
     builder->is_freed = 1;
     if (builder->exports == 0 && builder->data != NULL) {
-        memory_give(builder->data, builder->capacity);
+        pool_give_back(builder->data, builder->capacity);
         builder->data = NULL;
         builder->capacity = 0;
     }
@@ -227,7 +227,7 @@ builder_dealloc(builder_t *builder)
     Py_XDECREF(builder->since);
     Py_XDECREF(builder->waiters);
     if (builder->data != NULL) {
-        memory_give(builder->data, builder->capacity);
+        pool_give_back(builder->data, builder->capacity);
     }
     PyMem_Free(builder->marks);
     PyMem_Free(builder->parts);

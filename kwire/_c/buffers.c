@@ -18,22 +18,22 @@ typedef struct {
 } block_t;
 
 static block_t blocks[BLOCKS_MAX];
-static size_t blocks_used, kept_bytes, users[MEMORY_USES];
+static size_t blocks_used, kept_bytes, users[POOL_USES];
 
 static size_t
 kept_max(void)
 {
-    return (users[MEMORY_OF_RUNS] ? KEPT_FOR_RUNS : 0) + (users[MEMORY_OF_RECORDS] ? KEPT_FOR_RECORDS : 0);
+    return (users[POOL_OF_BUILDERS] ? KEPT_FOR_RUNS : 0) + (users[POOL_OF_RECORDS] ? KEPT_FOR_RECORDS : 0);
 }
 
 void
-memory_enter(memory_use use)
+pool_add_user(pool_use use)
 {
     users[use]++;
 }
 
 void
-memory_leave(memory_use use)
+pool_remove_user(pool_use use)
 {
     users[use]--;
     while (kept_bytes > kept_max()) {
@@ -60,7 +60,7 @@ kept_block(size_t *capacity)
 }
 
 unsigned char *
-memory_grow(unsigned char *data, size_t before, size_t used, size_t *capacity)
+pool_grow(unsigned char *data, size_t before, size_t used, size_t *capacity)
 {
     unsigned char *grown = *capacity < BLOCK_MIN ? NULL : kept_block(capacity);
     if (grown == NULL) {
@@ -68,7 +68,7 @@ memory_grow(unsigned char *data, size_t before, size_t used, size_t *capacity)
     }
     if (data != NULL) {
         memcpy(grown, data, used);
-        memory_give(data, before);
+        pool_give_back(data, before);
     }
     return grown;
 }
@@ -85,7 +85,7 @@ highest(void)
 }
 
 void
-memory_give(unsigned char *data, size_t capacity)
+pool_give_back(unsigned char *data, size_t capacity)
 {
     if (capacity < BLOCK_MIN || capacity > kept_max()) {
         PyMem_Free(data);
@@ -112,53 +112,54 @@ typedef struct {
     PyObject_HEAD unsigned char *bytes;
     Py_ssize_t size;
     size_t capacity;
-} slab;
+} pooled;
 
 static void
-free_slab(PyObject *object)
+free_pooled(PyObject *object)
 {
-    slab *self = (slab *)object;
+    pooled *self = (pooled *)object;
     PyTypeObject *type = Py_TYPE(object);
     if (self->bytes != NULL) {
-        memory_give(self->bytes, self->capacity);
+        pool_give_back(self->bytes, self->capacity);
     }
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
 
 static int
-export_slab(PyObject *object, Py_buffer *view, int flags)
+export_pooled(PyObject *object, Py_buffer *view, int flags)
 {
-    slab *self = (slab *)object;
+    pooled *self = (pooled *)object;
     return PyBuffer_FillInfo(view, object, self->bytes, self->size, 1, flags);
 }
 
 static Py_ssize_t
-slab_length(PyObject *object)
+pooled_length(PyObject *object)
 {
-    return ((slab *)object)->size;
+    return ((pooled *)object)->size;
 }
 
 static PyType_Slot slots[] = {
-    {Py_tp_dealloc, free_slab},
-    {Py_bf_getbuffer, export_slab},
-    {Py_sq_length, slab_length},
+    {Py_tp_dealloc, free_pooled},
+    {Py_bf_getbuffer, export_pooled},
+    {Py_sq_length, pooled_length},
     {Py_tp_doc, "Bytes in memory that is used again."},
     {0, NULL},
 };
 
-PyType_Spec slab_spec = {
-    "kwire.wire._speedups.Slab", sizeof(slab), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots,
+PyType_Spec pooled_spec = {
+    "kwire.wire._speedups.PooledBuffer", sizeof(pooled), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    slots,
 };
 
 unsigned char *
-new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object)
+new_pooled(PyTypeObject *pooled_type, Py_ssize_t size, PyObject **object)
 {
     if (size < SLAB_BYTES_MIN) {
         *object = PyBytes_FromStringAndSize(NULL, size);
         return *object == NULL ? NULL : (unsigned char *)PyBytes_AsString(*object);
     }
-    slab *made = (slab *)((allocfunc)PyType_GetSlot(slab_type, Py_tp_alloc))(slab_type, 0);
+    pooled *made = (pooled *)((allocfunc)PyType_GetSlot(pooled_type, Py_tp_alloc))(pooled_type, 0);
     if (made == NULL) {
         return NULL;
     }
@@ -168,7 +169,7 @@ new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object)
         step *= 2;
     }
     made->capacity = ((size_t)size / step + 1) * step;
-    made->bytes = memory_grow(NULL, 0, 0, &made->capacity);
+    made->bytes = pool_grow(NULL, 0, 0, &made->capacity);
     if (made->bytes == NULL) {
         Py_DECREF((PyObject *)made);
         PyErr_NoMemory();
@@ -190,8 +191,8 @@ alloc_pooled(PyObject *module, PyObject *wanted)
         }
         return NULL;
     }
-    PyObject *type = PyObject_GetAttrString(module, "Slab"), *whole = NULL;
-    unsigned char *bytes = type == NULL ? NULL : new_room((PyTypeObject *)type, size, &whole);
+    PyObject *type = PyObject_GetAttrString(module, "PooledBuffer"), *whole = NULL;
+    unsigned char *bytes = type == NULL ? NULL : new_pooled((PyTypeObject *)type, size, &whole);
     Py_XDECREF(type);
     PyObject *view = bytes == NULL ? NULL : PyMemoryView_FromMemory((char *)bytes, size, PyBUF_WRITE);
     PyObject *pair = view == NULL ? NULL : PyTuple_Pack(2, whole, view);
@@ -224,15 +225,15 @@ alloc(PyObject *Py_UNUSED(module), PyObject *wanted)
 
 static PyMethodDef functions[] = {
     {"alloc", alloc, METH_O, "alloc(size, /) -> (bytes, memoryview)"},
-    {"alloc_pooled", alloc_pooled, METH_O, "alloc_pooled(size, /) -> (bytes or Slab, memoryview)"},
+    {"alloc_pooled", alloc_pooled, METH_O, "alloc_pooled(size, /) -> (bytes or PooledBuffer, memoryview)"},
     {NULL, NULL, 0, NULL},
 };
 
 int
 add_buffers(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&slab_spec);
-    int failed = type == NULL ? -1 : PyModule_AddObjectRef(module, "Slab", type);
+    PyObject *type = PyType_FromSpec(&pooled_spec);
+    int failed = type == NULL ? -1 : PyModule_AddObjectRef(module, "PooledBuffer", type);
     Py_XDECREF(type);
     return failed < 0 ? -1 : PyModule_AddFunctions(module, functions);
 }

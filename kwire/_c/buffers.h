@@ -5,19 +5,19 @@
  *
  * Include module.h before.
  */
-#ifndef KWIRE_MEMORY_H
-#define KWIRE_MEMORY_H
+#ifndef KWIRE_BUFFERS_H
+#define KWIRE_BUFFERS_H
 
 /* The users: producers for builders, consumers for columns and decompressed data. */
-typedef enum { MEMORY_OF_RUNS, MEMORY_OF_RECORDS, MEMORY_USES } memory_use;
+typedef enum { POOL_OF_BUILDERS, POOL_OF_RECORDS, POOL_USES } pool_use;
 
 /* Register and unregister a user; the last one to leave frees the kept blocks. */
-void memory_enter(memory_use use);
-void memory_leave(memory_use use);
+void pool_add_user(pool_use use);
+void pool_remove_user(pool_use use);
 
-/* Return memory of at least `*room` bytes that begins with the first `used` bytes of `data` (NULL or `before` bytes,
- * freed or reused). Set `*room` to its size. Return NULL if there is no memory; `data` is then unchanged. */
-unsigned char *memory_grow(unsigned char *data, size_t before, size_t used, size_t *capacity);
-void memory_give(unsigned char *data, size_t capacity);
+/* Return memory of at least `*capacity` bytes, whose first `used` bytes are those of `data` (NULL, or `before` bytes;
+ * freed or reused). Set `*capacity` to its size. Return NULL if there is no memory; `data` is then unchanged. */
+unsigned char *pool_grow(unsigned char *data, size_t before, size_t used, size_t *capacity);
+void pool_give_back(unsigned char *data, size_t capacity);
 
 #endif

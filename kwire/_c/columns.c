@@ -17,7 +17,7 @@ typedef struct {
 } column;
 
 typedef struct {
-    PyTypeObject *slab_type;
+    PyTypeObject *pooled_type;
     int64_t rows, with_headers;
     column topic, key, value, name, content;
     PyObject *fixed[4]; /* partition, offset, timestamp, timestamp type */
@@ -91,7 +91,7 @@ is_countable(const column *self)
 static void *
 new_buffer(const table *self, PyObject **object, int64_t size)
 {
-    return new_room(self->slab_type, (Py_ssize_t)size, object);
+    return new_pooled(self->pooled_type, (Py_ssize_t)size, object);
 }
 
 static unsigned char *
@@ -277,9 +277,9 @@ get_parts(PyObject *slices, PyObject *type, part *parts)
 }
 
 static PyObject *
-columns_of(PyTypeObject *slab_type, const part *parts, Py_ssize_t count, int has_headers)
+columns_of(PyTypeObject *pooled_type, const part *parts, Py_ssize_t count, int has_headers)
 {
-    table found = {.slab_type = slab_type};
+    table found = {.pooled_type = pooled_type};
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t index = 0; index < count; index++) {
         count_piece(&found, &parts[index], has_headers);
@@ -313,22 +313,22 @@ columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     }
     PyObject *slices = PySequence_Tuple(args[0]); /* a tuple cannot change while the GIL is released */
     PyObject *type = slices == NULL ? NULL : PyObject_GetAttrString(module, "RecordSlice");
-    PyObject *slab_type = type == NULL ? NULL : PyObject_GetAttrString(module, "Slab");
-    Py_ssize_t count = slab_type == NULL ? 0 : PyTuple_Size(slices);
-    part *parts = slab_type == NULL ? NULL : PyMem_Malloc((size_t)(count ? count : 1) * sizeof(part));
+    PyObject *pooled_type = type == NULL ? NULL : PyObject_GetAttrString(module, "PooledBuffer");
+    Py_ssize_t count = pooled_type == NULL ? 0 : PyTuple_Size(slices);
+    part *parts = pooled_type == NULL ? NULL : PyMem_Malloc((size_t)(count ? count : 1) * sizeof(part));
     PyObject *value = NULL;
     if (parts != NULL) {
         int outcome = get_parts(slices, type, parts);
         if (outcome >= 0) {
             value = outcome == 0 ? Py_NewRef(Py_None)
-                                 : columns_of((PyTypeObject *)slab_type, parts, count, args[1] == Py_True);
+                                 : columns_of((PyTypeObject *)pooled_type, parts, count, args[1] == Py_True);
         }
     }
-    else if (slab_type != NULL) {
+    else if (pooled_type != NULL) {
         PyErr_NoMemory();
     }
     PyMem_Free(parts);
-    Py_XDECREF(slab_type);
+    Py_XDECREF(pooled_type);
     Py_XDECREF(type);
     Py_XDECREF(slices);
     return value;

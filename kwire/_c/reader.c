@@ -634,7 +634,7 @@ new_iterator(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
 {
     PyObject *made = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (made != NULL) {
-        memory_enter(MEMORY_OF_RECORDS);
+        pool_add_user(POOL_OF_RECORDS);
     }
     return made;
 }
@@ -645,7 +645,7 @@ end_iterator(PyObject *object, PyObject *Py_UNUSED(nothing))
     iterator *self = (iterator *)object;
     if (!self->is_done) {
         self->is_done = 1;
-        memory_leave(MEMORY_OF_RECORDS);
+        pool_remove_user(POOL_OF_RECORDS);
     }
     Py_RETURN_NONE;
 }

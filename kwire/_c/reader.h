@@ -201,9 +201,9 @@ PyObject *open_reader(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 PyObject *open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 /* buffers.c */
-extern PyType_Spec slab_spec;
+extern PyType_Spec pooled_spec;
 /* Return writable memory and set its owner, bytes or a pooled block; NULL with an exception. */
-unsigned char *new_room(PyTypeObject *slab_type, Py_ssize_t size, PyObject **object);
+unsigned char *new_pooled(PyTypeObject *pooled_type, Py_ssize_t size, PyObject **object);
 
 /* columns.c */
 PyObject *columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
