@@ -136,6 +136,8 @@ class Consumer(GroupClient):
     unsubscribe = awaited(GroupClient._unsubscribe)
     allow_rebalance = awaited(GroupClient._allow_rebalance)
     lag = awaited(GroupClient._lag)
+    explain = awaited(GroupClient._explain)
+    metrics = awaited(GroupClient._metrics)
     commit = awaited(GroupClient._commit)
     committed = awaited(GroupClient._committed)
     close = awaited(GroupClient._close)

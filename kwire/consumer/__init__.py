@@ -4,6 +4,8 @@
     consumer       `Consumer`: the face for threads; `kwire.aio.Consumer` is the other
     group_client   `GroupClient`: subscribe, rebalance, commit, lag, close        (callers' threads)
     signals        `stop_on_signals`
+    explain        why a consumer gets no records
+    metrics        what a consumer counts
     lag            how far partitions are behind their ends
     auto_commit    periodic commits of what was processed                         (loop thread)
     gate           whether the user may be using records; the poll interval

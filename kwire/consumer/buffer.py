@@ -215,6 +215,11 @@ class FetchBuffer:
             else:
                 self._paused.discard(assignment_epoch)
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that are fetched and not yet read, without paused partitions."""
+        return self._total_bytes
+
     def exceeds_paused_bytes(self) -> bool:
         """Return whether paused partitions hold more than the limit, which they have for themselves."""
         return self._paused_bytes > self._max_bytes

@@ -112,6 +112,8 @@ class Consumer(GroupClient, RecordIterator):
     unsubscribe = blocking(GroupClient._unsubscribe)
     allow_rebalance = blocking(GroupClient._allow_rebalance)
     lag = blocking(GroupClient._lag)
+    explain = blocking(GroupClient._explain)
+    metrics = blocking(GroupClient._metrics)
     commit = blocking(GroupClient._commit)
     committed = blocking(GroupClient._committed)
     close = blocking(GroupClient._close)

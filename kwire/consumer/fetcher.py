@@ -235,6 +235,10 @@ class Fetcher:
                 self._partitions[key].is_paused = is_paused
                 self._changed[self._partitions[key]] = None
 
+    def states(self) -> Collection[PartitionState]:
+        """Return the states of the partitions, for `explain`."""
+        return self._partitions.values()
+
     def mark_failed(self, topic: str, partition: int, assignment_epoch: int) -> None:
         """Stop fetching a partition whose records the caller could not read."""
         state = self._partitions.get((topic, partition))

@@ -16,14 +16,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import partial
+from math import inf
 from random import Random
 from re import Pattern
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from kwire.arguments import check_timeout
-from kwire.cluster import Backoff, GroupMetadata
+from kwire.cluster import Backoff, ClusterMetrics, GroupMetadata
 from kwire.cluster.waiting import BLOCKING, run_blocking
 from kwire.consumer.arguments import TopicPartition, checked_partition, checked_partitions
 from kwire.consumer.assignors import make_assignors
@@ -32,11 +34,13 @@ from kwire.consumer.buffer import PartitionBuffer
 from kwire.consumer.client import ConsumerClient
 from kwire.consumer.columns import BatchSpan, PolledBatch
 from kwire.consumer.commits import CommitManager
+from kwire.consumer.explain import ConsumerExplanation, WaitReason, explain_group, explain_partitions
 from kwire.consumer.fetcher import Start
 from kwire.consumer.gate import GateWatch, PollGate
 from kwire.consumer.group_member import GroupContext, GroupOptions, LeaveMode, Member, MemberState, PollTimer
 from kwire.consumer.lag import Lag, lag_of
 from kwire.consumer.membership import Membership
+from kwire.consumer.metrics import ConsumerCounters, ConsumerMetrics
 from kwire.consumer.offsets import COMMITTED, AtTimestamp, CommittedRequest, Offset, StartOffset
 from kwire.consumer.rebalance import RebalanceCallback, RebalanceListener, RebalanceStep
 from kwire.consumer.record import ConsumerRecord
@@ -59,6 +63,8 @@ Committable = ConsumerRecord | Iterable[ConsumerRecord] | PolledBatch | Mapping[
 OnCommitted = Callable[[Mapping[TopicPartition, Offset], KwireError | None], object]
 SeekTarget = datetime | timedelta | Literal["earliest", "latest"]
 
+T = TypeVar("T")
+
 _WAIT_MAX = 1.0
 _CALLBACK_NAMES = {"prepare": "", "revoke": "on_revoked", "assign": "on_assigned", "lost": "on_lost"}
 _LEAVE_MODES: Mapping[bool | None, LeaveMode] = {None: "default", True: "leave", False: "remain"}
@@ -73,6 +79,7 @@ class GroupClient(ConsumerClient):
     def _new_commits(self) -> CommitManager | None:
         options, config = self._options, self._config
         consumers.add(self)
+        self._counters = ConsumerCounters()
         self._gate = PollGate(PollTimer())
         self._listener = RebalanceListener()
         self._subscription: Subscription | None = None
@@ -282,15 +289,19 @@ class GroupClient(ConsumerClient):
     def _begin_read(self, what: str) -> None:
         self._check_not_in_callback(what)
         super()._begin_read(what)
-        if self._commits is None:
-            return
         with self._lock:
+            counters = self._counters
+            counters.polls += 1
+            for buffer, first, _ in self._in_hand:
+                counters.records_consumed += max(0, (buffer.position or first) - first)
+            if self._commits is None:
+                self._in_hand.clear()
+                return
             self._gate.enter()
             self._mark_in_hand()
 
     def _end_read(self, *, is_iteration: bool) -> None:
         if self._commits is None:
-            self._in_hand.clear()
             return
         with self._lock:
             has_records = bool(self._in_hand)
@@ -427,8 +438,16 @@ class GroupClient(ConsumerClient):
 
     def _finish_step(self, step: RebalanceStep, error: BaseException | None) -> None:
         """Do what a step is for, and report it. The caller holds the lock."""
-        membership = self._membership
+        membership, counters = self._membership, self._counters
         assert membership is not None
+        counters.callbacks_failed += error is not None
+        if step.kind == "assign":
+            counters.rebalances += 1
+            counters.partitions_assigned += len(step.partitions)
+        elif step.kind == "revoke":
+            counters.partitions_revoked += len(step.partitions)
+        elif step.kind == "lost":
+            counters.partitions_lost += len(step.partitions)
         with suppress(ClosedError):
             if step.kind == "prepare":
                 is_manual = self._options.commit == "manual"
@@ -593,7 +612,11 @@ class GroupClient(ConsumerClient):
     ) -> None:
         for key, error in results.items():
             buffer = self._buffers.get(key)
-            if error is None and buffer is not None:
+            if error is not None:
+                self._counters.commits_failed += 1
+                continue
+            self._counters.offsets_committed += 1
+            if buffer is not None:
                 buffer.committed = offsets[key].offset
 
     def _start_auto_commit(self) -> None:
@@ -751,17 +774,84 @@ class GroupClient(ConsumerClient):
         With `fresh` the ends are asked for now. Partitions whose position or end is not known yet are left out.
         """
         ends: Mapping[TopicPartition, int] = await self._end_offsets(self.assignment(), timeout) if fresh else {}
-        now_ms = self._runtime.clock.time_ms()
-        found: dict[TopicPartition, Lag] = {}
         with self._lock:
             self._check_usable()
             self._receive()
-            for key, buffer in self._buffers.items():
-                watermarks = self._fetch_buffer.watermarks.get(buffer.assignment_epoch)
-                lag = lag_of(buffer, watermarks, ends.get(key), self._options.is_committed_only, now_ms)
-                if lag is not None:
-                    found[key] = lag
+            return self._known_lag(ends)
+
+    def _known_lag(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Lag]:
+        now_ms = self._runtime.clock.time_ms()
+        found: dict[TopicPartition, Lag] = {}
+        for key, buffer in self._buffers.items():
+            watermarks = self._fetch_buffer.watermarks.get(buffer.assignment_epoch)
+            lag = lag_of(buffer, watermarks, ends.get(key), self._options.is_committed_only, now_ms)
+            if lag is not None:
+                found[key] = lag
         return found
+
+    async def _explain(self) -> ConsumerExplanation:
+        """Return why `poll` returns nothing now: what is missing, by name, and the last failures.
+
+        >>> print(consumer.explain())                                   # doctest: +SKIP
+        the consumer joins; partitions assigned: 0
+          unreachable: no broker can be reached; the last failure was: ...
+        """
+        runtime, membership = self._runtime, self._membership
+        with self._lock:
+            self._receive()
+            buffered = {key: buffer.has_next() for key, buffer in self._buffers.items() if not buffer.is_revoking}
+        count = len(buffered)
+
+        def on_loop() -> list[WaitReason]:
+            view = runtime.view_for("fetch")
+            step = None if membership is None else membership.pending_step
+            reasons = explain_group(
+                None if membership is None else membership.member(),
+                None if membership is None else membership.fatal_error,
+                None if step is None else step.kind,
+                self._is_assigned,
+                count,
+                view,
+            )
+            return reasons + explain_partitions(
+                self._fetcher.states(), buffered, self._fetch_buffer, self._options.is_committed_only,
+                runtime.clock.now(), view,
+            )  # fmt: skip
+
+        reasons = await self._on_loop_or_after(on_loop)
+        return ConsumerExplanation(self.member, count, tuple(reasons))
+
+    async def _metrics(self) -> ConsumerMetrics:
+        """Return counts of polls, records, rebalances, commits and brokers, and the lag: one moment's copy."""
+        return self._all_metrics(await self._on_loop_or_after(self._runtime.metrics))
+
+    def collect_metrics(self) -> ConsumerMetrics:
+        """Return what `metrics` returns, to an exporter's thread: wait for the loop thread instead of awaiting it."""
+        return self._all_metrics(self._runtime.on_loop_or_after(self._runtime.metrics))
+
+    @property
+    def client_id(self) -> str:
+        return self._config.client_id
+
+    def _all_metrics(self, cluster: ClusterMetrics) -> ConsumerMetrics:
+        now, since = self._runtime.clock.now(), self._gate.timer.since
+        with self._lock:
+            return ConsumerMetrics(
+                **asdict(self._counters),
+                assigned_partitions=len(self._buffers),
+                buffered_bytes=self._fetch_buffer.buffered_bytes,
+                last_poll_seconds=0.0 if since == inf else max(0.0, now - since),
+                lag=self._known_lag({}),
+                cluster=cluster,
+            )
+
+    async def _on_loop_or_after(self, function: Callable[[], T]) -> T:
+        if self._runtime.is_running:
+            with suppress(ClosedError):  # it is ending just now
+                future: Future[T] = Future()
+                self._runtime.call_soon(_complete, future, function)
+                return await self._waiter.result_of(future, 5.0)
+        return function()
 
     def stop(self, is_stopping: bool = True) -> None:
         """End iterations, and have polls return at once: what `stop_on_signals` does. False ends that."""
@@ -877,6 +967,13 @@ class GroupClient(ConsumerClient):
 
     def _new_batch(self, pieces: list[Any], taken_from: list[Any]) -> PolledBatch:
         return self._make_batch(pieces, taken_from, self)
+
+
+def _complete(future: Future[T], function: Callable[[], T]) -> None:
+    try:
+        future.set_result(function())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 def _resolve(future: Future[Offset | None], result: Offset | KwireError | None, now: float) -> None:

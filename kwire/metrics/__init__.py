@@ -6,7 +6,7 @@
 
 Nothing is counted here, and no thread runs: a scrape reads the producers' metrics.
 
-Imports: cluster, producer.
+Imports: cluster, consumer, producer.
 """
 
 from kwire.metrics.otel import instrument

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kwire.cluster import Distribution
-from kwire.metrics.table import SERIES, Series, Source, named
+from kwire.metrics.table import TABLES, Series, Source, named
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-_PREFIX = "kwire.producer."
 _UNITS = {"seconds": "s", "bytes": "By", "": "1"}
 
 
@@ -23,21 +22,25 @@ def instrument(*producers: Source, meter: Meter) -> None:
 
     OpenTelemetry has no observable histogram: two counters take its place, `..._sum` and `..._count`.
     """
-    for series in SERIES:
-        unit = _UNITS[series.unit]
-        if series.kind == "gauge":
-            meter.create_observable_gauge(
-                _PREFIX + series.name, [_callback(producers, series, _number)], unit, series.help
-            )
-        elif series.kind == "counter":
+    for role, (kind, table) in TABLES.items():
+        of_kind = [source for source in producers if isinstance(source.collect_metrics(), kind)]
+        if of_kind:
+            for series in table:
+                _instrument(role, tuple(of_kind), series, meter)
+
+
+def _instrument(role: str, sources: tuple[Source, ...], series: Series, meter: Meter) -> None:
+    prefix = f"kwire.{role}."
+    unit = _UNITS[series.unit]
+    if series.kind == "gauge":
+        meter.create_observable_gauge(prefix + series.name, [_callback(sources, series, _number)], unit, series.help)
+    elif series.kind == "counter":
+        meter.create_observable_counter(prefix + series.name, [_callback(sources, series, _number)], unit, series.help)
+    else:
+        for suffix, read, of in (("_sum", _sum, unit), ("_count", _count, "1")):
             meter.create_observable_counter(
-                _PREFIX + series.name, [_callback(producers, series, _number)], unit, series.help
+                prefix + series.name + suffix, [_callback(sources, series, read)], of, series.help
             )
-        else:
-            for suffix, read, of in (("_sum", _sum, unit), ("_count", _count, "1")):
-                meter.create_observable_counter(
-                    _PREFIX + series.name + suffix, [_callback(producers, series, read)], of, series.help
-                )
 
 
 def _callback(

@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING
 from kwire.cluster import Distribution
 from kwire.cluster.metrics import BOUNDS
 from kwire.errors import ConfigurationError
-from kwire.metrics.table import SERIES, Series, Source, Value, named
+from kwire.metrics.table import TABLES, Series, Source, Value, named
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-_PREFIX = "kwire_producer_"
-
 
 class Collector:
-    """Reads the producers' metrics at each scrape. Use one per process: a registry accepts each series once.
+    """Reads the metrics of clients at each scrape. Use one per process: a registry accepts each series once.
 
-    The names of the series begin with kwire_producer_; the label `client` is the producer's client_id.
+    The names of the series begin with kwire_producer_ or kwire_consumer_; the label `client` is the client_id.
     """
 
     def __init__(self, *producers: Source) -> None:
@@ -41,8 +39,10 @@ class Collector:
 
     def collect(self) -> Iterator[Metric]:
         read = named(tuple(self._producers))
-        for series in SERIES:
-            yield _family(series, [(client, series.read(metrics)) for client, metrics in read])
+        for role, (kind, table) in TABLES.items():
+            of_kind = [(client, metrics) for client, metrics in read if isinstance(metrics, kind)]
+            for series in table if of_kind else ():
+                yield _family(role, series, [(client, series.read(metrics)) for client, metrics in of_kind])
 
 
 def prometheus_text(*producers: Source) -> str:
@@ -62,10 +62,10 @@ def _library() -> ModuleType:
         raise ConfigurationError("prometheus-client is not installed", remedy="pip install kwire[metrics]") from error
 
 
-def _family(series: Series, read: Iterable[tuple[str, Iterable[Value]]]) -> Metric:
+def _family(role: str, series: Series, read: Iterable[tuple[str, Iterable[Value]]]) -> Metric:
     core = _library().metrics_core
     labels = ("client", *series.labels)
-    name = _PREFIX + series.name
+    name = f"kwire_{role}_{series.name}"
     if series.kind == "histogram":
         histogram: HistogramMetricFamily = core.HistogramMetricFamily(name, series.help, labels=labels)
         for client, values in read:

@@ -1,24 +1,29 @@
-"""The table of all series: name, kind, help text, and how to read the values of a producer's metrics."""
+"""The table of all series: name, kind, help text, and how to read the values of metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from kwire.cluster import BrokerMetrics, Distribution
+from kwire.consumer.lag import Lag
+from kwire.consumer.metrics import ConsumerMetrics
 from kwire.producer.metrics import ProducerMetrics
 
 Kind = Literal["counter", "gauge", "histogram"]
 Value = tuple[tuple[str, ...], float | Distribution]  # the values of its labels, and its value
 
 
+Metrics = ProducerMetrics | ConsumerMetrics
+
+
 class Source(Protocol):
-    """A producer, `kwire.Producer` or `kwire.aio.Producer`."""
+    """A producer or a consumer, of threads or of asyncio."""
 
     @property
     def client_id(self) -> str: ...
 
-    def collect_metrics(self) -> ProducerMetrics: ...
+    def collect_metrics(self) -> Metrics: ...
 
 
 class Series(NamedTuple):
@@ -29,23 +34,21 @@ class Series(NamedTuple):
     help: str
     unit: str
     labels: tuple[str, ...]
-    read: Callable[[ProducerMetrics], Iterable[Value]]
+    read: Callable[[Any], Iterable[Value]]
 
 
-def _one(
-    name: str, kind: Kind, help: str, unit: str, read: Callable[[ProducerMetrics], float | Distribution]
-) -> Series:
+def _one(name: str, kind: Kind, help: str, unit: str, read: Callable[[Any], float | Distribution]) -> Series:
     return Series(name, kind, help, unit, (), lambda metrics: [((), read(metrics))])
 
 
 def _per_broker(name: str, kind: Kind, help: str, unit: str, read: Callable[[BrokerMetrics], float]) -> Series:
-    def values(metrics: ProducerMetrics) -> Iterable[Value]:
+    def values(metrics: Metrics) -> Iterable[Value]:
         return [((broker.address,), read(broker)) for broker in metrics.cluster.brokers.values()]
 
     return Series(name, kind, help, unit, ("broker",), values)
 
 
-def _latency(metrics: ProducerMetrics) -> Iterable[Value]:
+def _latency(metrics: Metrics) -> Iterable[Value]:
     for broker in metrics.cluster.brokers.values():
         for api, distribution in broker.latency.items():
             yield (broker.address, api), distribution
@@ -55,10 +58,32 @@ def _failures(metrics: ProducerMetrics) -> Iterable[Value]:
     return [((error,), count) for error, count in metrics.failures.items()]
 
 
-def _metadata_age(metrics: ProducerMetrics) -> Iterable[Value]:
+def _metadata_age(metrics: Metrics) -> Iterable[Value]:
     age = metrics.cluster.metadata_age
     return [] if age is None else [((), age)]
 
+
+def _lag(read: Callable[[Lag], float | None]) -> Callable[[ConsumerMetrics], Iterable[Value]]:
+    def values(metrics: ConsumerMetrics) -> Iterable[Value]:
+        found = [(key, read(lag)) for key, lag in metrics.lag.items()]
+        return [((topic, str(partition)), value) for (topic, partition), value in found if value is not None]
+
+    return values
+
+
+# Of both kinds of client.
+_CLUSTER = (
+    Series("metadata_age_seconds", "gauge", "Age of the newest metadata", "seconds", (), _metadata_age),
+    _per_broker("broker_connected", "gauge", "1 while connected", "", lambda b: b.is_connected),
+    _per_broker("broker_connects", "counter", "Connections made", "", lambda b: b.connects),
+    _per_broker("broker_losses", "counter", "Connections lost or failed", "", lambda b: b.losses),
+    _per_broker("broker_requests", "counter", "Requests to a broker", "", lambda b: b.requests),
+    _per_broker("broker_requests_failed", "counter", "Requests without a response", "", lambda b: b.failures),
+    _per_broker("broker_requests_in_flight", "gauge", "Requests in flight", "", lambda b: b.in_flight),
+    _per_broker("broker_sent_bytes", "counter", "Bytes to a broker", "bytes", lambda b: b.bytes_out),
+    _per_broker("broker_received_bytes", "counter", "Bytes from a broker", "bytes", lambda b: b.bytes_in),
+    Series("request_seconds", "histogram", "Time from request to response", "seconds", ("broker", "api"), _latency),
+)
 
 SERIES = (
     _one("requests_sent", "counter", "Produce requests written, every attempt", "", lambda m: m.requests_sent),
@@ -96,25 +121,46 @@ SERIES = (
         "seconds",
         lambda m: m.queue_time,
     ),
-    Series("metadata_age_seconds", "gauge", "Age of the newest metadata", "seconds", (), _metadata_age),
-    _per_broker("broker_connected", "gauge", "1 while connected", "", lambda b: b.is_connected),
-    _per_broker("broker_connects", "counter", "Connections made", "", lambda b: b.connects),
-    _per_broker("broker_losses", "counter", "Connections lost or failed", "", lambda b: b.losses),
-    _per_broker("broker_requests", "counter", "Requests to a broker", "", lambda b: b.requests),
-    _per_broker("broker_requests_failed", "counter", "Requests without a response", "", lambda b: b.failures),
-    _per_broker("broker_requests_in_flight", "gauge", "Requests in flight", "", lambda b: b.in_flight),
-    _per_broker("broker_sent_bytes", "counter", "Bytes to a broker", "bytes", lambda b: b.bytes_out),
-    _per_broker("broker_received_bytes", "counter", "Bytes from a broker", "bytes", lambda b: b.bytes_in),
-    Series("request_seconds", "histogram", "Time from request to response", "seconds", ("broker", "api"), _latency),
+    *_CLUSTER,
 )
 
+CONSUMER_SERIES = (
+    _one("polls", "counter", "Calls that asked for records", "", lambda m: m.polls),
+    _one("records_consumed", "counter", "Offsets that the program went past", "", lambda m: m.records_consumed),
+    _one("rebalances", "counter", "Rebalances that ended", "", lambda m: m.rebalances),
+    _one("partitions_assigned", "counter", "Partitions assigned", "", lambda m: m.partitions_assigned),
+    _one("partitions_revoked", "counter", "Partitions revoked", "", lambda m: m.partitions_revoked),
+    _one("partitions_lost", "counter", "Partitions lost without notice", "", lambda m: m.partitions_lost),
+    _one("callbacks_failed", "counter", "Rebalance callbacks that raised", "", lambda m: m.callbacks_failed),
+    _one("offsets_committed", "counter", "Offsets that the coordinator took", "", lambda m: m.offsets_committed),
+    _one("commits_failed", "counter", "Offsets that it did not take", "", lambda m: m.commits_failed),
+    _one("assigned_partitions", "gauge", "Partitions assigned now", "", lambda m: m.assigned_partitions),
+    _one("buffered_bytes", "gauge", "Bytes fetched and not read", "bytes", lambda m: m.buffered_bytes),
+    _one("last_poll_seconds", "gauge", "Time since the last poll", "seconds", lambda m: m.last_poll_seconds),
+    Series(
+        "lag_records", "gauge", "Offsets to the end", "", ("topic", "partition"), _lag(lambda lag: lag.records)
+    ),
+    Series(
+        "lag_seconds", "gauge", "Age of the records read now, while there are more", "seconds",
+        ("topic", "partition"), _lag(lambda lag: lag.seconds),
+    ),
+    *_CLUSTER,
+)  # fmt: skip
 
-def named(sources: Iterable[Source]) -> list[tuple[str, ProducerMetrics]]:
-    """Return each producer's metrics with its client_id; further producers of the same id get a number."""
-    found: dict[str, ProducerMetrics] = {}
+# By the kind of client, whose name is in the names of the series.
+TABLES: dict[str, tuple[type[Metrics], tuple[Series, ...]]] = {
+    "producer": (ProducerMetrics, SERIES),
+    "consumer": (ConsumerMetrics, CONSUMER_SERIES),
+}
+
+
+def named(sources: Iterable[Source]) -> list[tuple[str, Metrics]]:
+    """Return each client's metrics with its client_id; further clients of the same kind and id get a number."""
+    found: dict[tuple[type[Metrics], str], Metrics] = {}
     for source in sources:
+        metrics = source.collect_metrics()
         name, number = source.client_id, 2
-        while name in found:
+        while (type(metrics), name) in found:
             name, number = f"{source.client_id}-{number}", number + 1
-        found[name] = source.collect_metrics()
-    return list(found.items())
+        found[type(metrics), name] = metrics
+    return [(name, metrics) for (_, name), metrics in found.items()]

@@ -2,7 +2,7 @@
 
     producer          `kwire.Producer`, for threads
     methods           the methods that wait, shared with `kwire.aio.Producer`
-    consumed     batches of a consumer in a transaction
+    consumed          batches of a consumer in a transaction
     client            the parts of a producer that never wait
     options           the options
     message           a record as a caller gives it; serializers: functions for its key and value

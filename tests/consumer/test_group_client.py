@@ -650,11 +650,78 @@ def test_s16_in_asyncio_a_member_that_does_not_poll_joins_again(cluster: Cluster
         async with kwire.aio.Consumer(cluster.bootstrap, **options) as consumer:
             await consumer.subscribe(["t"])
             await consumer.poll(timeout=PATIENCE)
-            while consumer.member.state is not MemberState.STALE:
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(until, lambda: consumer.member.state is MemberState.STALE)
             got: list[ConsumerRecord] = []
             while len(got) < 200:
                 got += await consumer.poll(timeout=PATIENCE)
             assert len(got) == 200
 
     asyncio.run(main())
+
+
+# -- what it knows
+
+
+def waits(consumer: Consumer) -> set[str]:
+    return {reason.wait.value for reason in consumer.explain().reasons}
+
+
+def test_s19_explain_names_what_a_consumer_waits_for(cluster: Cluster, members: Members) -> None:
+    """aiokafka 1154: users probed private fields to find out why a consumer that lives gets nothing."""
+    consumer = members.make(isolation="read_committed", request_timeout_ms=500)
+    assert waits(consumer) == {"subscription"}
+    cluster.add_fault(Mute(), api=ApiKey.OFFSET_FETCH, times=None)
+    consumer.subscribe(["t"])
+    until(lambda: "committed offset" in waits(consumer), consumer)
+    assert "t-0 t-1" in str(consumer.explain())
+    cluster.clear_faults()
+    consumer.unsubscribe()
+    consumer.subscribe(["t"])
+    until(lambda: waits(consumer) == {"end"}, consumer)
+    with kwire.Producer(cluster.bootstrap, transactional_id="x") as producer:
+        producer.begin()
+        producer.send("t", b"1", partition=0).result(PATIENCE)
+        until(lambda: "transaction" in waits(consumer), consumer)
+        consumer.pause([("t", 1)])
+        until(lambda: waits(consumer) == {"transaction", "paused"}, consumer)
+        producer.commit()
+    assert read(consumer, 1)
+    cluster.stop(1)
+    until(lambda: "unreachable" in waits(consumer), consumer)
+    cluster.restart(1)
+    until(lambda: "unreachable" not in waits(consumer), consumer)
+
+
+def test_explain_of_a_member_without_partitions_and_of_a_closed_gate(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster)
+    consumers = [members.make(max_poll_records=5), members.make(), members.make()]
+    consumers[0].subscribe(["t"], on_revoked=lambda _: None)
+    read(consumers[0], 1)
+    consumers[1].subscribe(["t"])
+    until(lambda: consumers[0].rebalance_pending, consumers[1])
+    assert waits(consumers[0]) >= {"rebalance", "buffered"}
+    consumers[2].subscribe(["t"])
+    until(lambda: any("assignment" in waits(one) for one in consumers), *consumers)
+
+
+def test_lag_and_metrics(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster, 100)
+    consumer = members.make(max_poll_records=30)
+    consumer.subscribe(["t"])
+    got = read(consumer, 30)
+    lag = consumer.lag(fresh=True)
+    assert sum(one.records for one in lag.values()) == 200 - len(got)
+    key = got[0].topic, got[0].partition
+    assert lag[key].position + lag[key].records == lag[key].end == 100
+    assert (lag[key].seconds or 0) > 86_400  # since START_MS
+    read(consumer, 200 - len(got))
+    consumer.poll(timeout=0.05)
+    assert {one.records for one in consumer.lag().values()} == {0}
+    consumer.commit()
+    metrics = consumer.metrics()
+    assert metrics.records_consumed == 200
+    assert (metrics.assigned_partitions, metrics.partitions_assigned, metrics.rebalances) == (2, 2, 1)
+    assert metrics.offsets_committed >= 2
+    assert metrics.commits_failed == 0
+    assert sum(one.records for one in metrics.lag.values()) == 0
+    assert consumer.collect_metrics().polls == metrics.polls
