@@ -25,6 +25,7 @@ from kwire.cluster.metadata import STEP
 from kwire.cluster.requests import Purpose
 from kwire.errors import (
     AuthenticationError,
+    AuthorizationError,
     BrokerError,
     ClosedError,
     ConnectError,
@@ -51,6 +52,7 @@ class World:
 
     def __init__(self, leaders: dict[str, Leaders] | None = None, **options: Any) -> None:
         self.leaders = leaders if leaders is not None else {"t": [(1, 0), (2, 0)]}
+        self.coordinator = COORDINATOR
         self.coordinator_errors: list[int] = []
         self.absences = 0  # the number of metadata responses without the coordinator
         self.silent: set[type[Request[Any]]] = set()
@@ -75,8 +77,8 @@ class World:
                 code = self.coordinator_errors.pop(0) if self.coordinator_errors else 0
                 response = FindCoordinatorResponse.Coordinator(
                     key=request.coordinator_keys[0],
-                    node_id=COORDINATOR,
-                    host="host-3",
+                    node_id=self.coordinator,
+                    host=f"host-{self.coordinator}",
                     port=9092,
                     error_code=code,
                     error_message=None,
@@ -201,6 +203,34 @@ def test_a_coordinator_that_never_comes_is_the_cause_of_the_timeout() -> None:
     assert isinstance(outcome[0], RequestTimeoutError)
     assert isinstance(outcome[0].__cause__, BrokerError)
     assert "COORDINATOR_NOT_AVAILABLE" in str(outcome[0])
+
+
+def test_a_lookup_that_no_retry_mends_fails_what_waits_for_it() -> None:
+    world = World()
+    world.coordinator_errors = [30]  # GROUP_AUTHORIZATION_FAILED
+    world.net.loop.add(Watcher())
+    outcome = world.call(ToCoordinator("group"))
+    world.net.run(lambda: outcome, seconds=1.0)
+    assert isinstance(outcome[0], AuthorizationError)
+    assert len(world.asked("FindCoordinator")) == 1
+
+
+def test_a_coordinator_that_died_is_looked_up_again() -> None:
+    """The brokers name it until they notice; then its successor is used at once."""
+    world = World()
+    world.net.loop.add(Watcher("t"))
+    outcome = world.call(ToCoordinator("group"))
+    world.net.run(partial(bool, outcome))
+    world.hosts[COORDINATOR].is_up = False
+    world.net.run(lambda: world.net.loop.unreachable_since(COORDINATOR) is not None)
+    outcome = world.call(ToCoordinator("group"))
+    world.net.rest(2.0)
+    assert not outcome
+    assert 2 < len(world.asked("FindCoordinator")) < 20
+    world.coordinator = 2
+    world.net.run(partial(bool, outcome), seconds=2.0)
+    assert isinstance(outcome[0], InitProducerIdResponse)
+    assert 2 in world.asked()
 
 
 def test_metadata_is_requested_once_for_the_topics_that_clients_want() -> None:
@@ -612,6 +642,31 @@ def test_only_the_connection_of_the_needed_purpose_is_opened() -> None:
     metrics = loop.metrics()
     assert metrics.connections == 3
     assert metrics.brokers[1].connections == metrics.brokers[3].connections == 1
+
+
+def test_each_client_has_its_own_connection_to_join_groups() -> None:
+    """A JoinGroup waits at the coordinator for the other members: it must not hold up a heartbeat or their own."""
+    world = World()
+    loop, host = world.net.loop, world.hosts[COORDINATOR]
+    other = loop.make_client(world.net.config)
+    loop.join(other)
+    loop.add(Watcher())
+    route = ToCoordinator("group")
+    outcome = world.call(route)
+    world.net.run(partial(bool, outcome))
+    assert host.connections == 1
+    outcome = world.call(route, connection="join")
+    world.net.run(partial(bool, outcome))
+    assert host.connections == 2
+    done: list[Any] = []
+    other.enqueue(
+        PendingRequest(route, InitProducerIdRequest, build_id, lambda result, now: done.append(0), connection="join")
+    )
+    world.net.run(partial(bool, done))
+    assert host.connections == 3
+    other.leave(ClosedError("over"))
+    world.net.rest(1.0)
+    assert loop.metrics().brokers[COORDINATOR].connections == 2
 
 
 def test_a_failed_broker_is_probed_on_the_connection_that_was_lost() -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from kwire.cluster import Broker, CurrentLeader
-from kwire.cluster.metadata import MISSING_MAX, STEP, MetadataStatus, MetadataUpdater
+from kwire.cluster.metadata import ALL_TOPICS, MISSING_MAX, STEP, MetadataStatus, MetadataUpdater
 from kwire.errors import DisconnectedError, ErrorCode
 from kwire.net.backoff import Backoff
 from kwire.protocol.messages.metadata import MetadataResponse
@@ -51,6 +51,33 @@ def test_a_new_topic_is_requested_at_once() -> None:
     assert one.due_at <= 10.0
     one.start()
     assert [topic.name for topic in one.request(12).topics or ()] == ["new", "t"]
+
+
+@pytest.mark.parametrize(("version", "topics"), [(0, []), (1, None), (12, None)])
+def test_a_pattern_needs_all_topics(version: int, topics: list[str] | None) -> None:
+    one = settled({"t": [(1, 0)]})
+    one.set_topics({"t", ALL_TOPICS})
+    assert one.due_at <= 10.0
+    one.start()
+    request = one.request(version)
+    assert request.topics == topics
+    assert not request.allow_auto_topic_creation or version < 4
+    one.handle_response(metadata({"t": [(1, 0)], "u": [(1, 0)]}), 20.0)
+    assert set(one.snapshot.topics) == {"t", "u"}
+    assert one.due_at == 20.0 + MAX_AGE
+
+
+def test_a_topic_to_create_does_not_drop_what_a_pattern_needs() -> None:
+    one = settled({"t": [(1, 0)]})
+    one.set_topics({ALL_TOPICS})
+    one.start()
+    one.handle_response(metadata({"t": [(1, 0)], "u": [(1, 0)]}), 20.0)
+    one.set_topics({ALL_TOPICS, "new"})
+    one.allow_creation("new")
+    one.start()
+    assert [topic.name for topic in one.request(12).topics or ()] == ["new"]
+    one.handle_response(metadata({"new": [(1, 0)]}), 21.0)
+    assert set(one.snapshot.topics) == {"t", "u", "new"}
 
 
 def test_a_topic_needed_while_a_request_is_in_flight_is_requested_next() -> None:

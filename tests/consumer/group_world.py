@@ -191,7 +191,7 @@ class MemberWorld:
         """Advance the time, and take turns until nothing moves; return the requests."""
         self.now += seconds
         sent: list[Sent] = []
-        while True:
+        for _ in range(1_000):
             self.is_woken = False
             if not self.is_background_slow:
                 self.is_woken |= self.run_background()
@@ -203,6 +203,7 @@ class MemberWorld:
             has_work = bool(self.background) and not self.is_background_slow
             if not self.caller.take() and not self.is_woken and not has_work:
                 return sent
+        raise AssertionError("turns without an end")
 
     def _made(self, call: PendingRequest) -> Sent | None:
         version = min(
