@@ -143,9 +143,10 @@ def test_a_commit_that_gets_no_response_says_so_in_time() -> None:
         record.accept()
         start = cluster.world.now()
         (error,) = consumer.commit(timeout=2).values()
-        assert isinstance(error, TimeoutError)
+        assert error is not None
+        assert error.is_retriable
         assert cluster.world.now() - start < 2.1
-        assert consumer.metrics().accepted == 0
+        before = consumer.metrics()
         cluster.sleep(10)
         assert consumer.commit() == {}
-        assert consumer.metrics().accepted == 1, "it went on all the same"
+        assert (before.accepted, consumer.metrics().accepted) == (0, 1), "it went on all the same"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -19,7 +20,7 @@ from kwire.protocol import ApiKey
 from kwire.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from kwire.protocol.messages.share_fetch import ShareFetchRequest
 from kwire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from kwire.records import decode_batches
+from kwire.records import decode_batches, encode_batch
 from kwire.records.v2 import encode_v2
 from tests.share.virtual import VirtualCluster
 
@@ -649,3 +650,60 @@ def test_a_callback_that_raises_is_raised_after_the_others_and_loses_no_record()
         consumer._on_acknowledged = None
         (record,) = consumer.poll(timeout=5)
         record.accept()
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_the_isolation_is_the_groups(isolation: str) -> None:
+    """Aborted records are records, or gaps that the broker skips; either way the window moves on."""
+    with VirtualCluster().running() as cluster:
+        cluster.alter_group("g", {"share.auto.offset.reset": "earliest", "share.isolation.level": isolation})
+        partition = cluster.state.find_topic("t").partitions[0]
+        for number, kind in enumerate(["commit", "abort", "commit"]):
+            batch = encode_batch(
+                [(1, None, b"%d" % number, ())], producer_id=7, producer_epoch=0, base_sequence=number,
+                is_transactional=True,
+            )  # fmt: skip
+            _append_raw(cluster, batch)
+            partition.append_marker(
+                kind, producer_id=7, producer_epoch=0, coordinator_epoch=0, now=cluster.world.now(), wall_ms=1
+            )
+        cluster._settle()
+        consumer = cluster.consumer()
+        got: list[bytes | None] = []
+        for _ in range(3):
+            records = consumer.poll(timeout=1)
+            got += [record.value for record in records]
+            consumer.acknowledge(records)
+        assert got == ([b"0", b"1", b"2"] if isolation == "read_uncommitted" else [b"0", b"2"])
+        assert consumer.metrics().failed_acknowledgements == 0
+        assert consumer.metrics().expired_records == 0
+
+
+def test_an_interrupted_poll_loses_nothing_and_the_next_one_goes_on() -> None:
+    with VirtualCluster().running() as cluster:
+        consumer = cluster.consumer()
+        consumer.poll(timeout=1)
+        waiter = consumer._waiter
+        with patch.object(waiter, "signal", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            consumer.poll(timeout=5)
+        cluster.produce(b"a")
+        cluster.sleep(1)
+        (record,) = consumer.poll(timeout=5)
+        assert record.delivery_count == 1
+        record.accept()
+        assert not consumer._poll_timer.is_polling, "the poll interval counts again"
+
+
+def test_a_slow_program_gets_nothing_ahead_and_a_prompt_one_does() -> None:
+    """A lock that ticks while the caller works costs a delivery, and another member could have had the record."""
+    with VirtualCluster().running() as cluster:
+        for number in range(6):
+            cluster.produce(b"%d" % number)
+        consumer = cluster.consumer(max_poll_records=1)
+        for pause, ahead in ((2.0, 0), (2.0, 0), (0.0, 0), (0.0, 1)):
+            (record,) = consumer.poll(timeout=5)
+            record.accept()
+            cluster.sleep(0.1)
+            metrics = consumer.metrics()
+            assert metrics.acquired_records - metrics.polled_records == ahead
+            cluster.sleep(pause)

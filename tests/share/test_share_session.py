@@ -30,7 +30,7 @@ def test_the_first_request_opens_with_all_partitions_and_the_next_names_only_cha
     first = session.fetch([T0, U0], {})
     assert (first.epoch, list(first.topics), list(first.forgotten)) == (0, [T0, U0], [])
     session.sent()
-    assert session.is_open
+    assert session.epoch == 1
     second = session.fetch([T0, T1], {})
     assert (second.epoch, list(second.topics), list(second.forgotten)) == (1, [T1], [U0])
     assert list(session.partitions) == [T0, T1]
