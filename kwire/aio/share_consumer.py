@@ -21,7 +21,7 @@ class ShareConsumer(ShareConsumerClient):
     """Reads topics as a member of a share group, in tasks of asyncio.
 
     >>> async with kwire.aio.ShareConsumer("localhost:9092", group="emails") as consumer:   # doctest: +SKIP
-    ...     consumer.subscribe(["emails"])
+    ...     await consumer.subscribe(["emails"])
     ...     async for record in consumer:
     ...         with record:                       # leaves normally: accept; raises: release
     ...             await send_mail(record.value)
@@ -79,6 +79,8 @@ class ShareConsumer(ShareConsumerClient):
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ShareConsumerKwargs]) -> None:
         self._set_up(bootstrap, options)
 
+    subscribe = ShareConsumerClient._subscribe
+    unsubscribe = ShareConsumerClient._unsubscribe
     poll = ShareConsumerClient._poll
     commit = ShareConsumerClient._commit
     explain = ShareConsumerClient._explain

@@ -130,7 +130,7 @@ class ShareConsumerClient:
 
     # -- subscription
 
-    def subscribe(self, topics: Iterable[str], *, on_acknowledged: OnAcknowledged | None = None) -> None:
+    async def _subscribe(self, topics: Iterable[str], *, on_acknowledged: OnAcknowledged | None = None) -> None:
         """Read these topics with the other members of the group, instead of those named before.
 
         `on_acknowledged(offsets, error)` is called in `poll`, `commit` and `close` for each result of acknowledgements:
@@ -148,7 +148,7 @@ class ShareConsumerClient:
                 self._runtime.add(self._fetcher, "fetch")
             self._runtime.call_soon(self._membership.subscribe, names)
 
-    def unsubscribe(self) -> None:
+    async def _unsubscribe(self) -> None:
         """Leave the group. What is in hand may still be acknowledged; what was not yet polled is released."""
         with self._lock:
             self._check_usable()
@@ -530,7 +530,9 @@ class ShareConsumerClient:
     def wakeup(self) -> None:
         """End a poll of another thread, or the next one, with WakeupError. Signal handlers may call it."""
         self._is_woken = True
-        self._buffer.wake_all()
+        with suppress(ClosedError):
+            if self._is_started:
+                self._runtime.call_soon(self._buffer.wake_all)  # its lock may be held where the signal came in
 
     # -- the end
 
@@ -598,7 +600,7 @@ class ShareConsumerClient:
     def _check_woken(self) -> None:
         if self._is_woken:
             self._is_woken = False
-            raise WakeupError("the poll was ended by wakeup()")
+            raise WakeupError("wakeup() was called")
 
     def _raise_error(self) -> None:
         if self._errors:

@@ -76,6 +76,8 @@ class ShareConsumer(ShareConsumerClient):
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ShareConsumerKwargs]) -> None:
         self._set_up(bootstrap, options)
 
+    subscribe = blocking(ShareConsumerClient._subscribe)
+    unsubscribe = blocking(ShareConsumerClient._unsubscribe)
     poll = blocking(ShareConsumerClient._poll)
     commit = blocking(ShareConsumerClient._commit)
     explain = blocking(ShareConsumerClient._explain)

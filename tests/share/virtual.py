@@ -112,6 +112,8 @@ class VirtualShareConsumer(ShareConsumerClient):
         with patch("kwire.share.client.open_loop_thread", open_thread):
             self._set_up(cluster.bootstrap, {"group": "g", **options})
 
+    subscribe = blocking(ShareConsumerClient._subscribe)
+    unsubscribe = blocking(ShareConsumerClient._unsubscribe)
     poll = blocking(ShareConsumerClient._poll)
     commit = blocking(ShareConsumerClient._commit)
     explain = blocking(ShareConsumerClient._explain)
