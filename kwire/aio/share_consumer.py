@@ -83,6 +83,7 @@ class ShareConsumer(ShareConsumerClient):
     unsubscribe = ShareConsumerClient._unsubscribe
     poll = ShareConsumerClient._poll
     commit = ShareConsumerClient._commit
+    metrics = ShareConsumerClient._metrics
     explain = ShareConsumerClient._explain
     close = ShareConsumerClient._close
 

@@ -6,7 +6,7 @@
 
 Nothing is counted here, and no thread runs: a scrape reads the producers' metrics.
 
-Imports: cluster, consumer, producer.
+Imports: cluster, consumer, producer, share.
 """
 
 from kwire.metrics.otel import instrument

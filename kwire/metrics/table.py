@@ -9,12 +9,13 @@ from kwire.cluster import BrokerMetrics, Distribution
 from kwire.consumer.lag import Lag
 from kwire.consumer.metrics import ConsumerMetrics
 from kwire.producer.metrics import ProducerMetrics
+from kwire.share.metrics import ShareConsumerMetrics
 
 Kind = Literal["counter", "gauge", "histogram"]
 Value = tuple[tuple[str, ...], float | Distribution]  # the values of its labels, and its value
 
 
-Metrics = ProducerMetrics | ConsumerMetrics
+Metrics = ProducerMetrics | ConsumerMetrics | ShareConsumerMetrics
 
 
 class Source(Protocol):
@@ -147,10 +148,32 @@ CONSUMER_SERIES = (
     *_CLUSTER,
 )  # fmt: skip
 
+SHARE_SERIES = (
+    _one("fetches", "counter", "ShareFetch requests", "", lambda m: m.fetches),
+    _one("acknowledge_requests", "counter", "ShareAcknowledge requests", "", lambda m: m.acknowledge_requests),
+    _one("sessions_opened", "counter", "Share sessions opened", "", lambda m: m.sessions_opened),
+    _one("records_acquired", "counter", "Offsets locked for this consumer", "", lambda m: m.acquired_records),
+    _one("records_consumed", "counter", "Records that the program has got", "", lambda m: m.polled_records),
+    _one("records_accepted", "counter", "Records accepted", "", lambda m: m.accepted),
+    _one("records_released", "counter", "Records released", "", lambda m: m.released),
+    _one("records_rejected", "counter", "Records rejected", "", lambda m: m.rejected),
+    _one("locks_renewed", "counter", "Locks renewed", "", lambda m: m.renewed),
+    _one("locks_expired", "counter", "Offsets whose lock ended unread", "", lambda m: m.expired_records),
+    _one(
+        "acknowledgements_failed", "counter", "Acknowledgements that did not count", "",
+        lambda m: m.failed_acknowledgements,
+    ),
+    _one("records_in_hand", "gauge", "Records without an acknowledgement", "", lambda m: m.in_hand_records),
+    _one("assigned_partitions", "gauge", "Partitions assigned now", "", lambda m: m.assigned_partitions),
+    _one("rejoins", "counter", "Times that the member was fenced", "", lambda m: m.rejoins),
+    *_CLUSTER,
+)  # fmt: skip
+
 # By the kind of client, whose name is in the names of the series.
 TABLES: dict[str, tuple[type[Metrics], tuple[Series, ...]]] = {
     "producer": (ProducerMetrics, SERIES),
     "consumer": (ConsumerMetrics, CONSUMER_SERIES),
+    "share_consumer": (ShareConsumerMetrics, SHARE_SERIES),
 }
 
 

@@ -16,10 +16,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
 
 from kwire.arguments import check_timeout
-from kwire.cluster import Backoff, ClientConfig, Cluster, ClusterEvent, is_topic_name, open_loop_thread
+from kwire.cluster import (
+    Backoff,
+    ClientConfig,
+    Cluster,
+    ClusterEvent,
+    ClusterMetrics,
+    is_topic_name,
+    open_loop_thread,
+)
 from kwire.cluster.waiting import BLOCKING, Waiter, run_blocking
 from kwire.consumer.arguments import TopicPartition, check_count, checked_partition
 from kwire.errors import (
@@ -61,6 +69,9 @@ _ELSEWHERE: Mapping[str, str] = {
     "set_acknowledgement_commit_callback": "it is subscribe(topics, on_acknowledged=...) here",
     "acquisition_lock_timeout_ms": "it is acquisition_lock_ms here",
 }
+
+
+T = TypeVar("T")
 
 
 class ShareConsumerClient:
@@ -483,8 +494,19 @@ class ShareConsumerClient:
 
     # -- looking in
 
-    def metrics(self) -> ShareConsumerMetrics:
-        """Return a snapshot of the counts."""
+    async def _metrics(self) -> ShareConsumerMetrics:
+        """Return counts of records, acknowledgements, requests and brokers: one moment's copy."""
+        return self._all_metrics(await self._on_loop_or_after(self._runtime.metrics))
+
+    def collect_metrics(self) -> ShareConsumerMetrics:
+        """Return what `metrics` returns, to an exporter's thread: wait for the loop thread instead of awaiting it."""
+        return self._all_metrics(self._runtime.on_loop_or_after(self._runtime.metrics))
+
+    @property
+    def client_id(self) -> str:
+        return self._config.client_id
+
+    def _all_metrics(self, cluster: ClusterMetrics) -> ShareConsumerMetrics:
         fetcher, membership = self._fetcher, self._membership
         with self._lock:
             return ShareConsumerMetrics(
@@ -504,21 +526,25 @@ class ShareConsumerClient:
                 renewed=self._sent[AcknowledgeType.RENEW],
                 gaps=self._sent[AcknowledgeType.GAP],
                 in_hand_records=sum(acquired.in_hand_count for acquired in self._held),
+                cluster=cluster,
             )
 
     async def _explain(self) -> ShareExplanation:
         """Return why there are no records: what the group, each broker and the caller are waiting for."""
         view = self._runtime.view_for("fetch")
         now = self._runtime.clock.now
+        return await self._on_loop_or_after(lambda: explain(self._membership, self._fetcher, self._topics, now(), view))
 
-        def run() -> ShareExplanation:
-            return explain(self._membership, self._fetcher, self._topics, now(), view)
-
-        if not self._runtime.is_running:
-            return run()
-        future: Future[ShareExplanation] = Future()
-        self._runtime.call_soon(lambda: future.set_result(run()))
-        return await self._waiter.result_of(future, self._config.request_timeout_ms / 1000)
+    async def _on_loop_or_after(self, function: Callable[[], T]) -> T:
+        """Run a function on the loop thread, or here where that does not run."""
+        future: Future[T] = Future()
+        try:
+            if self._runtime.is_running:
+                self._runtime.call_soon(lambda: future.set_result(function()))
+                return await self._waiter.result_of(future, self._config.request_timeout_ms / 1000)
+        except ClosedError:
+            pass  # it has ended
+        return function()
 
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
         """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.

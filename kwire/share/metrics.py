@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kwire.cluster import ClusterMetrics
+
 
 @dataclass(frozen=True, slots=True)
 class ShareConsumerMetrics:
@@ -14,6 +16,7 @@ class ShareConsumerMetrics:
     expired_records          offsets whose lock ended before the caller asked for them
     failed_acknowledgements  records whose acknowledgement did not count: they are delivered again
     gaps                     acquired offsets without a record
+    cluster                  counts about brokers
     in_hand_records          records that the caller has and has not acknowledged
     """
 
@@ -38,3 +41,4 @@ class ShareConsumerMetrics:
     renewed: int
     gaps: int
     in_hand_records: int
+    cluster: ClusterMetrics

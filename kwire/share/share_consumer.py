@@ -80,6 +80,7 @@ class ShareConsumer(ShareConsumerClient):
     unsubscribe = blocking(ShareConsumerClient._unsubscribe)
     poll = blocking(ShareConsumerClient._poll)
     commit = blocking(ShareConsumerClient._commit)
+    metrics = blocking(ShareConsumerClient._metrics)
     explain = blocking(ShareConsumerClient._explain)
     close = blocking(ShareConsumerClient._close)
 

@@ -24,3 +24,17 @@ def test_series_of_a_consumer_and_a_producer() -> None:
         assert 'kwire_producer_records_sent_total{client="shop"} 0.0' in lines
         assert any(line.startswith('kwire_consumer_broker_requests_total{broker="') for line in lines)
         assert not any(line.startswith("kwire_consumer_") for line in prometheus_text(producer).splitlines())
+
+
+def test_series_of_a_share_consumer() -> None:
+    with (
+        Cluster(brokers=1, topics={"t": 1}) as cluster,
+        kwire.ShareConsumer(cluster.bootstrap, client_id="mails", group="g") as consumer,
+    ):
+        consumer.subscribe(["t"])
+        while not consumer.metrics().fetches:
+            consumer.poll(timeout=0.05)
+        consumer.poll(timeout=0.2)
+        lines = prometheus_text(consumer).splitlines()
+        assert 'kwire_share_consumer_assigned_partitions{client="mails"} 1.0' in lines
+        assert 'kwire_share_consumer_records_accepted_total{client="mails"} 0.0' in lines

@@ -237,7 +237,7 @@ def test_the_face_for_asyncio(cluster: Cluster) -> None:
     async def main() -> list[bytes | None]:
         async with aio.ShareConsumer(cluster.bootstrap, group="g") as consumer:
             await consumer.subscribe(["t"], on_acknowledged=on_acknowledged)
-            while not consumer.metrics().fetches:
+            while not (await consumer.metrics()).fetches:
                 await consumer.poll(timeout=0.05)
             await consumer.poll(timeout=0.2)
             produce(cluster, *map(str, range(20)))
@@ -258,7 +258,7 @@ def test_a_cancelled_poll_loses_no_record(cluster: Cluster) -> None:
     async def main() -> int:
         async with aio.ShareConsumer(cluster.bootstrap, group="g") as consumer:
             await consumer.subscribe(["t"])
-            while not consumer.metrics().fetches:
+            while not (await consumer.metrics()).fetches:
                 await consumer.poll(timeout=0.05)
             await consumer.poll(timeout=0.2)
             poll = asyncio.create_task(consumer.poll(timeout=30))

@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from kwire.broker.request_context import Completion, Reply, RequestContext
-from kwire.cluster import ClientConfig, EventLoop, StateMachine
+from kwire.cluster import ClientConfig, ClusterMetrics, EventLoop, StateMachine
 from kwire.cluster.waiting import BlockingWaiter, Signal, blocking, run_blocking
 from kwire.errors import ClosedError
 from kwire.protocol import Request
@@ -86,6 +86,9 @@ class VirtualThread:
     def view_for(self, purpose: str) -> Any:
         return self.event_loop.view(purpose)
 
+    def metrics(self) -> ClusterMetrics:
+        return self.event_loop.metrics()
+
     def check_usable(self) -> None:
         if self.is_closed:
             raise ClosedError("the client is closed")
@@ -116,6 +119,7 @@ class VirtualShareConsumer(ShareConsumerClient):
     unsubscribe = blocking(ShareConsumerClient._unsubscribe)
     poll = blocking(ShareConsumerClient._poll)
     commit = blocking(ShareConsumerClient._commit)
+    metrics = blocking(ShareConsumerClient._metrics)
     explain = blocking(ShareConsumerClient._explain)
     close = blocking(ShareConsumerClient._close)
 
