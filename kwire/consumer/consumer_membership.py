@@ -425,6 +425,10 @@ class ConsumerMembership(GroupMember):
         """Wait for the session of the process that had this instance id before to end."""
         if self._unreleased_since is None:
             self._unreleased_since = now
+            _log.warning(
+                "group %s: another member has group_instance_id %r; waits for up to %.0f s for it to end",
+                self.options.group, self.options.instance_id, _UNRELEASED_SECONDS,
+            )  # fmt: skip
         if now >= self._unreleased_since + _UNRELEASED_SECONDS:
             self._fail(error)
         else:
