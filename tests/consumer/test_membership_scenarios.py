@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kwire.cluster import Snapshot
 from kwire.consumer.assignors import parse_assignment, parse_subscription
 from kwire.consumer.membership import MemberState
 from kwire.consumer.offsets import Offset
@@ -352,6 +353,71 @@ def test_auto_on_brokers_without_the_new_protocol() -> None:
     member.versions[ConsumerGroupHeartbeatRequest] = -1
     settled(cluster)
     assert member.membership.member().protocol == "classic"
+
+
+# -- every event at every point of a rebalance that takes partitions away
+
+POINTS = ["joining", "prepare", "revoke", "assign", "stable"]
+EVENTS = ["new target", "session over", "coordinator moved", "cut", "subscribed anew", "poll interval", "no metadata"]
+
+
+def brought_to(cluster: GroupCluster, protocol: str, point: str) -> MemberWorld:
+    """Return a member at this point, where its caller takes no further step."""
+    member = cluster.join(protocol, heartbeat_interval_ms=1_000)
+    if point == "joining":
+        return member
+    settled(cluster)
+    if point == "stable":
+        return member
+    member.caller.is_polling = False
+    cluster.join(protocol, heartbeat_interval_ms=1_000)
+    cluster.run(30.0, lambda: bool(member.caller.items))
+    while member.caller.items[0].kind != point:
+        member.caller.is_polling = True
+        assert member.caller.take()
+        member.caller.is_polling = False
+        cluster.run(30.0, lambda: bool(member.caller.items))
+    return member
+
+
+def happen(cluster: GroupCluster, member: MemberWorld, event: str, protocol: str) -> None:
+    """Let an event happen to a member."""
+    state = cluster.cluster.state
+    match event:
+        case "new target":
+            cluster.join(protocol)
+        case "session over" | "cut":
+            cluster.cut.add(member)
+            cluster.run(60.0 if event == "session over" else 3.0)
+            cluster.cut.discard(member)
+        case "coordinator moved":
+            node = state.coordinator_of(GROUP)
+            state.stop_node(node, cluster.now)
+            cluster.run(6.0)
+            state.start_node(node, cluster.now)
+        case "subscribed anew":
+            member.membership.unsubscribe(lambda: None)
+            member.membership.subscribe(Subscription.of(["t"]))
+        case "poll interval":
+            member.poll_timer.poll_ended(cluster.now - 10_000.0)
+        case "no metadata":
+            member.view.snapshot = Snapshot()
+
+
+@BOTH
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_event_at_every_point_of_a_rebalance(protocol: str, point: str, event: str) -> None:
+    cluster = GroupCluster()
+    cluster.metadata_max_age = 30.0
+    member = brought_to(cluster, protocol, point)
+    happen(cluster, member, event, protocol)
+    cluster.run(2.0)
+    member.caller.is_polling = True
+    member.poll_timer.poll_began()
+    settled(cluster, limit=400.0)
+    assert not member.caller.errors
+    assert member.fetcher.fetching == member.caller.owned
 
 
 # -- storms
