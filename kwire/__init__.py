@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kwire import spark as spark
     from kwire.admin import Admin as Admin
     from kwire.admin import NewTopic as NewTopic
+    from kwire.cluster import Backoff as Backoff
     from kwire.cluster import Cluster as Cluster
     from kwire.cluster import GroupMetadata as GroupMetadata
     from kwire.consumer import Ago as Ago
@@ -40,9 +41,11 @@ if TYPE_CHECKING:
     from kwire.consumer import Consumer as Consumer
     from kwire.consumer import ConsumerRecord as ConsumerRecord
     from kwire.consumer import Offset as Offset
+    from kwire.consumer import Processor as Processor
     from kwire.consumer import Regex as Regex
     from kwire.consumer import TopicPartition as TopicPartition
     from kwire.consumer import stop_on_signals as stop_on_signals
+    from kwire.consumer import to_topic as to_topic
     from kwire.errors import AbortableError as AbortableError
     from kwire.errors import AcknowledgeError as AcknowledgeError
     from kwire.errors import AuthenticationError as AuthenticationError
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     from kwire.errors import LogTruncationError as LogTruncationError
     from kwire.errors import NoOffsetError as NoOffsetError
     from kwire.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from kwire.errors import ProcessingError as ProcessingError
     from kwire.errors import RebalanceInProgressError as RebalanceInProgressError
     from kwire.errors import RecordTooLargeError as RecordTooLargeError
     from kwire.errors import RequestTimeoutError as RequestTimeoutError
@@ -94,6 +98,7 @@ _HOMES = {
     "AtTimestamp": "kwire.consumer",
     "AuthenticationError": "kwire.errors",
     "AuthorizationError": "kwire.errors",
+    "Backoff": "kwire.cluster",
     "BrokerError": "kwire.errors",
     "BufferFullError": "kwire.errors",
     "ClosedError": "kwire.errors",
@@ -121,6 +126,8 @@ _HOMES = {
     "Offset": "kwire.consumer",
     "OffsetOutOfRangeError": "kwire.errors",
     "Producer": "kwire.producer",
+    "ProcessingError": "kwire.errors",
+    "Processor": "kwire.consumer",
     "ProduceResponse": "kwire.producer",
     "ProducerRequest": "kwire.producer",
     "RebalanceInProgressError": "kwire.errors",
@@ -135,6 +142,7 @@ _HOMES = {
     "Tls": "kwire.net",
     "TopicError": "kwire.errors",
     "WakeupError": "kwire.errors",
+    "to_topic": "kwire.consumer",
 }
 
 _PACKAGES = frozenset(

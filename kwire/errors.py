@@ -48,7 +48,7 @@ Imports: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Self
 
@@ -346,6 +346,17 @@ class AcknowledgeError(KwireError, RuntimeError):
 
 class LockLostError(AcknowledgeError):
     """The lock of a record of a share group has ended: the group delivers the record again."""
+
+
+class ProcessingError(KwireError):
+    """A function given to `Consumer.process` raised, and no retry or dead letters are left. `records` are those it got.
+
+    The error of the function is its cause.
+    """
+
+    def __init__(self, message: str, *, records: Sequence[Any], remedy: str | None = None, **where: object) -> None:
+        super().__init__(message, remedy=remedy, **where)
+        self.records = records
 
 
 class WakeupError(KwireError):

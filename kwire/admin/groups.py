@@ -2,7 +2,7 @@
 
 Kafka has classic groups, consumer groups (KIP-848) and share groups (KIP-932). The coordinator of a group answers for
 it; `list` asks every broker. The methods exist for threads (`Groups`) and for asyncio (`kwire.aio`), over the
-coroutines of `GroupsBase`.
+coroutines of `GroupAdmin`.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class GroupLag:
     by_partition: tuple[PartitionLag, ...] = field(default=())
 
 
-class GroupsBase:
+class GroupAdmin:
     """What both faces share. The coroutines wait by the client's waiter only."""
 
     def __init__(self, runtime: LoopThread, waiter: Waiter) -> None:
@@ -543,23 +543,23 @@ class GroupsBase:
             self._runtime.remove(machine)
 
 
-class Groups(GroupsBase):
+class Groups(GroupAdmin):
     """`Admin.groups`, for threads. Each method blocks for at most `timeout` seconds, by default request_timeout_ms.
 
     A call that names one thing returns its result or raises its error; a call that names several returns `Results`.
     """
 
-    list = blocking(GroupsBase._list)
-    delete = blocking(GroupsBase._delete)
-    remove_members = blocking(GroupsBase._remove_members)
-    offsets = blocking(GroupsBase._offsets)
-    set_offsets = blocking(GroupsBase._set_offsets)
-    delete_offsets = blocking(GroupsBase._delete_offsets)
-    reset = blocking(GroupsBase._reset)
-    describe = blocking(GroupsBase._describe)
-    describe_many = blocking(GroupsBase._describe_many)
-    lag = blocking(GroupsBase._lag)
-    lag_many = blocking(GroupsBase._lag_many)
+    list = blocking(GroupAdmin._list)
+    delete = blocking(GroupAdmin._delete)
+    remove_members = blocking(GroupAdmin._remove_members)
+    offsets = blocking(GroupAdmin._offsets)
+    set_offsets = blocking(GroupAdmin._set_offsets)
+    delete_offsets = blocking(GroupAdmin._delete_offsets)
+    reset = blocking(GroupAdmin._reset)
+    describe = blocking(GroupAdmin._describe)
+    describe_many = blocking(GroupAdmin._describe_many)
+    lag = blocking(GroupAdmin._lag)
+    lag_many = blocking(GroupAdmin._lag_many)
 
 
 # -- arguments

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import NoReturn, Self, Unpack
+from typing import Any, NoReturn, Self, Unpack
 
 from kwire.cluster import Cluster
 from kwire.cluster.waiting import AWAITING, awaited
 from kwire.consumer import columns
 from kwire.consumer.group_client import GroupClient
 from kwire.consumer.options import ConsumerKwargs
+from kwire.consumer.processor import ParallelProcessor, ProcessorKwargs, make_processor
 from kwire.consumer.record import ConsumerRecord
 from kwire.options import translate_bootstrap
 from kwire.records.reader import RecordIterator
@@ -36,6 +38,12 @@ class PolledBatch(columns.PolledBatch):
     __slots__ = ()
 
     commit = columns.PolledBatch._commit  # type: ignore[assignment]  # a coroutine
+
+
+class Processor(ParallelProcessor):
+    """Processes the records of a `kwire.aio.Consumer` in parallel: see `Consumer.process`."""
+
+    run = awaited(ParallelProcessor._run)
 
 
 class Consumer(GroupClient):
@@ -147,6 +155,18 @@ class Consumer(GroupClient):
         batch = await self._poll_batch(max_records, timeout)
         assert isinstance(batch, PolledBatch)
         return batch
+
+    def process(self, function: Callable[[Any], Any], **options: Unpack[ProcessorKwargs]) -> Processor:
+        """Process the records of the subscription by `function`, in parallel, and commit them in order.
+
+        Tasks of the running loop call a coroutine function, threads a plain one.
+        `Processor.run` polls until `Processor.stop`; nothing else may poll meanwhile. A record counts as processed when
+        `function` has returned. Rebalances and the end wait for calls that run. Options: see `ProcessorOptions`.
+
+        >>> processor = consumer.process(handle, order="key", concurrency=64)     # doctest: +SKIP
+        >>> await processor.run()                                                       # doctest: +SKIP
+        """
+        return make_processor(Processor, self, function, options, asyncio.get_running_loop())
 
     def _free_memory(self) -> None:
         self._pooled.end()

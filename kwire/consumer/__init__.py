@@ -7,6 +7,11 @@
     explain        why a consumer gets no records
     metrics        what a consumer counts
     lag            how far partitions are behind their ends
+    processor      `process`: polls for workers, rebalances, commits in order
+    workers        threads, tasks and executors that call the user's function
+    shards         records that wait to be processed, in the order to keep
+    progress       which offsets of a partition are complete
+    dead_letters   a topic for records that cannot be processed
     auto_commit    periodic commits of what was processed                         (loop thread)
     gate           whether the user may be using records; the poll interval
     arguments      checks of the arguments of its methods                         (callers' threads)
@@ -42,9 +47,11 @@ from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.assignors import Assignor, MemberAssignment, MemberSubscription, RebalanceProtocol, TopicRacks
 from kwire.consumer.columns import PartitionColumns, PolledBatch
 from kwire.consumer.consumer import Consumer
+from kwire.consumer.dead_letters import DeadLetterTopic, to_topic
 from kwire.consumer.lag import Lag
 from kwire.consumer.offsets import Ago, AtTimestamp, Offset, StartOffset
 from kwire.consumer.options import ConsumerOptions
+from kwire.consumer.processor import Processor, ProcessorMetrics, ProcessorOptions
 from kwire.consumer.rebalance import RebalanceListener, RebalanceStep
 from kwire.consumer.record import ConsumerRecord
 from kwire.consumer.signals import stop_on_signals
@@ -57,12 +64,16 @@ __all__ = [
     "Consumer",
     "ConsumerOptions",
     "ConsumerRecord",
+    "DeadLetterTopic",
     "Lag",
     "MemberAssignment",
     "MemberSubscription",
     "Offset",
     "PartitionColumns",
     "PolledBatch",
+    "Processor",
+    "ProcessorMetrics",
+    "ProcessorOptions",
     "RebalanceListener",
     "RebalanceProtocol",
     "RebalanceStep",
@@ -71,4 +82,5 @@ __all__ = [
     "TopicPartition",
     "TopicRacks",
     "stop_on_signals",
+    "to_topic",
 ]

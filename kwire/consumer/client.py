@@ -207,6 +207,12 @@ class ConsumerClient:
         """Have the loop fetch an assigned partition from another position. The caller holds the lock."""
         self._runtime.call_soon(self._fetcher.seek, start)
 
+    def _position_of(self, key: TopicPartition) -> int | None:
+        """Return the offset of the next record of an assigned partition, if it is known."""
+        with self._lock:
+            buffer = self._buffers.get(key)
+            return None if buffer is None else buffer.position
+
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Return no records of these partitions (None: of all assigned) until `resume`. Their positions stay."""
         self._set_paused(partitions, True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from kwire.cluster import Cluster
 from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
 from kwire.consumer.group_client import GroupClient
 from kwire.consumer.options import ConsumerKwargs
+from kwire.consumer.processor import Processor, ProcessorKwargs, make_processor
 from kwire.consumer.record import ConsumerRecord
 from kwire.options import translate_bootstrap
 from kwire.records.reader import RecordIterator
@@ -117,6 +118,18 @@ class Consumer(GroupClient, RecordIterator):
     commit = blocking(GroupClient._commit)
     committed = blocking(GroupClient._committed)
     close = blocking(GroupClient._close)
+
+    def process(self, function: Callable[[Any], Any], **options: Unpack[ProcessorKwargs]) -> Processor:
+        """Process the records of the subscription by `function`, in parallel, and commit them in order.
+
+        Threads call a plain function, tasks of an event loop in a thread of its own a coroutine function.
+        `Processor.run` polls until `Processor.stop`; nothing else may poll meanwhile. A record counts as processed when
+        `function` has returned. Rebalances and the end wait for calls that run. Options: see `ProcessorOptions`.
+
+        >>> processor = consumer.process(handle, order="key", concurrency=64)     # doctest: +SKIP
+        >>> processor.run()                                                       # doctest: +SKIP
+        """
+        return make_processor(Processor, self, function, options, None)
 
     def _free_memory(self) -> None:
         self._end()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict
@@ -22,7 +22,7 @@ from functools import partial
 from math import inf
 from random import Random
 from re import Pattern
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, ClusterMetrics, GroupMetadata
@@ -55,6 +55,9 @@ from kwire.errors import (
     KwireError,
     RequestTimeoutError,
 )
+
+if TYPE_CHECKING:
+    from kwire.consumer.processor import ParallelProcessor
 
 _log = logging.getLogger("kwire.consumer")
 
@@ -91,6 +94,7 @@ class GroupClient(ConsumerClient):
         self._pending_starts: dict[TopicPartition, Start] = {}  # of on_assigned, until it returns
         self._iterating: PartitionBuffer | None = None
         self._swept_at = 0.0
+        self._processor: ParallelProcessor | None = None
         self._on_rebalance_pending: Callable[[Sequence[TopicPartition]], object] | None = None
         if options.group is None:
             return None
@@ -362,13 +366,13 @@ class GroupClient(ConsumerClient):
     def _needs_nobody(self, step: RebalanceStep) -> bool:
         listener = self._listener
         if step.kind == "prepare":
-            if listener.on_revoked is not None or self._gate.timer.since == float("inf"):
+            if listener.on_revoked is not None or self._processor is not None or self._gate.timer.since == float("inf"):
                 return False
             if self._gate.is_open:
                 return True
             in_hand = {(buffer.topic, buffer.partition) for buffer, _, _ in self._in_hand}
             return self._options.commit != "manual" and in_hand.isdisjoint(step.partitions)
-        return listener.callback(step) is None
+        return listener.callback(step) is None and (step.kind != "assign" or self._processor is None)
 
     # -- ... and in the call that polls
 
@@ -402,6 +406,8 @@ class GroupClient(ConsumerClient):
             if callback is not None:
                 self._called_back_by = self._waiter.caller(), _CALLBACK_NAMES[step.kind]
                 await self._waiter.call(callback, list(step.partitions))
+            if self._processor is not None:
+                await self._processor.take_step(step)
         except BaseException as raised:
             error = raised
         finally:
@@ -467,8 +473,10 @@ class GroupClient(ConsumerClient):
                 buffer = self._buffers[key] = self._new_buffer(key, COMMITTED)
                 self._pending_starts[key] = Start(*key, buffer.assignment_epoch, COMMITTED)
 
-    def _drop_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+    def _drop_partitions(self, partitions: Collection[TopicPartition]) -> None:
         self._reading = None
+        if self._processor is not None:
+            self._processor.dropped(partitions)
         for key in partitions:
             buffer = self._buffers.pop(key, None)
             self._pending_starts.pop(key, None)
@@ -610,6 +618,8 @@ class GroupClient(ConsumerClient):
     def _note_committed(
         self, offsets: Mapping[TopicPartition, Offset], results: Mapping[TopicPartition, KwireError | None]
     ) -> None:
+        if self._processor is not None:
+            self._processor.committed({key: offsets[key] for key, error in results.items() if error is None})
         for key, error in results.items():
             buffer = self._buffers.get(key)
             if error is not None:
@@ -631,6 +641,8 @@ class GroupClient(ConsumerClient):
 
     def _processed_offsets(self) -> dict[TopicPartition, Offset]:
         """Return what was processed and is not committed. Needs no lock: see `_processed`."""
+        if self._processor is not None:
+            return self._processor.to_commit()
         found: dict[TopicPartition, Offset] = {}
         for key, buffer in list(self._buffers.items()):
             processed = self._processed(buffer)

@@ -1,0 +1,445 @@
+"""`consumer.process(function)`: records processed in parallel, in order by key or partition, and committed in order.
+
+    polling thread or task   Processor.run: polls, adds records to the ShardQueue, pauses partitions that have enough,
+                             and takes part in rebalances
+    workers                  threads, tasks or processes: call the function (`workers`)
+    loop thread              commits: the consumer takes `Processor.processed` in place of what was polled
+
+Confluent's Parallel Consumer for Java is the model, and the format in which commits remember what was processed above
+the committed offset is its own (`offset_map`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import groupby
+from random import Random
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from kwire.cluster import Backoff
+from kwire.cluster.waiting import Signal, blocking
+from kwire.consumer.arguments import TopicPartition
+from kwire.consumer.dead_letters import DeadLetterTopic
+from kwire.consumer.offset_map import UnreadableOffsetMap, decode_offset_map, encode_offset_map
+from kwire.consumer.offsets import Offset
+from kwire.consumer.progress import PartitionProgress
+from kwire.consumer.rebalance import RebalanceStep
+from kwire.consumer.record import ConsumerRecord
+from kwire.consumer.shards import Order, ShardQueue, WorkPartition
+from kwire.consumer.workers import Handling, TaskWorkers, make_workers
+from kwire.errors import ClosedError, ConfigurationError, KwireError, ProcessingError, WakeupError
+from kwire.options import Choice, Flag, Where, Whole, check_names, check_values, option
+
+if TYPE_CHECKING:
+    from kwire.consumer.group_client import GroupClient
+
+_log = logging.getLogger("kwire.consumer")
+
+P = TypeVar("P", bound="ParallelProcessor")
+
+# The longest wait in a poll, so that paused partitions are looked after.
+_POLL_SECONDS = 0.1
+_POLL_RECORDS = 2_000
+# Brokers refuse longer metadata by default (offset.metadata.max.bytes); above the share no more records are taken.
+_METADATA_MAX = 4_096
+_METADATA_SHARE = 0.75
+# What waits per partition: this many times what the workers process at once, and more where they run out of work.
+_WAITING_PER_WORKER = 2
+_DRAIN_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorMetrics:
+    """What a processor did and has to do. All count records, but `failed` and `running`, which count calls."""
+
+    processed: int
+    failed: int
+    dead: int
+    waiting: int
+    running: int
+    paused: tuple[TopicPartition, ...]
+
+
+class ProcessorKwargs(TypedDict, total=False):
+    """The keywords of `Consumer.process`."""
+
+    order: Order
+    concurrency: int
+    batch: int
+    retries: int | None
+    backoff: Backoff
+    retry_if: Callable[[BaseException], bool]
+    dead_letters: Callable[[ConsumerRecord, BaseException], Any] | None
+    timeout: float | None
+    executor: Executor | None
+    max_ahead: int
+    remember_gaps: bool
+    drain: float
+
+
+_FUNCTION = Where("a function", callable)
+_EXECUTOR = Where("a concurrent.futures.Executor", lambda value: isinstance(value, Executor))
+_BACKOFF = Where("a kwire.Backoff", lambda value: isinstance(value, Backoff))
+_SECONDS = Where(
+    "seconds", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+)
+
+
+def _always(error: BaseException) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class ProcessorOptions:
+    """The options of `Consumer.process`."""
+
+    order: Order = option(
+        "key", Choice("key", "partition", "none"), "which records are processed one after the other: those of a key in "
+        "a partition, those of a partition, or none; records without a key have no order"
+    )  # fmt: skip
+    concurrency: int = option(16, Whole(1), "how many calls run at once")
+    batch: int = option(
+        1, Whole(1), "above 1 the function gets a list of at most this many records, of one key or partition where "
+        "these have an order"
+    )  # fmt: skip
+    retries: int | None = option(None, Whole(0), "how often a record is tried again; None: until it succeeds")
+    backoff: Backoff = option(Backoff(1_000, 60_000), _BACKOFF, "the pauses before retries; they double")
+    retry_if: Callable[[BaseException], bool] = option(
+        _always, _FUNCTION, "a function of the error; False: no retry can mend it"
+    )
+    dead_letters: Callable[[ConsumerRecord, BaseException], Any] | None = option(
+        None, _FUNCTION, "gets a record whose retries are used up, and its error: see `to_topic`; None: `run` raises "
+        "ProcessingError"
+    )  # fmt: skip
+    timeout: float | None = option(
+        None, _SECONDS, "a call that takes longer, in seconds, has failed; a task is cancelled, a thread goes on to "
+        "its end; None: no limit"
+    )  # fmt: skip
+    executor: Executor | None = option(
+        None, _EXECUTOR, "runs the calls, such as a ProcessPoolExecutor; None: threads, or tasks of asyncio for a "
+        "coroutine function"
+    )  # fmt: skip
+    max_ahead: int = option(
+        10_000, Whole(1), "how many offsets of a partition may be taken beyond the first that is not complete"
+    )
+    remember_gaps: bool = option(
+        True, Flag(), "commit which records above the committed offset are complete, so that they do not run again "
+        "after a restart"
+    )  # fmt: skip
+    drain: float = option(
+        10.0, _SECONDS, "how long, in seconds, a rebalance and the end wait for calls that run; half of the poll "
+        "interval at most"
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+class ParallelProcessor:
+    """What both faces of a processor share. `run` polls; every other method may be called from any thread."""
+
+    def __init__(
+        self,
+        consumer: GroupClient,
+        function: Callable[[Any], Any],
+        options: ProcessorOptions,
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> None:
+        self._consumer = consumer
+        self._options = options
+        self._clock = consumer._runtime.clock
+        self._queue = ShardQueue(options.order, batch=options.batch)
+        self._lock = threading.Lock()  # guards what `processed` reads on the loop thread
+        self._remembered: dict[TopicPartition, Offset] = {}  # committed, of partitions without records yet
+        self._committed: dict[TopicPartition, Offset] = {}
+        self._is_stopping = False
+        self._stop_drain: float = options.drain
+        self._error: ProcessingError | None = None
+        self._is_starved = False
+        self._waiting_max = max(100, _WAITING_PER_WORKER * options.concurrency * options.batch)
+        self._paused: set[TopicPartition] = set()
+        self._full_metadata: set[TopicPartition] = set()
+        self._drained: Signal | None = None
+        self._has_run = False
+        if isinstance(options.dead_letters, DeadLetterTopic):
+            options.dead_letters.open(consumer._config, consumer._options.group or "")
+        handling = Handling(
+            function, options.batch, options.retries, options.backoff, options.retry_if,
+            options.dead_letters, options.timeout,
+        )  # fmt: skip
+        self._workers = make_workers(
+            self._queue, handling, options.concurrency, executor=options.executor, loop=loop, clock=self._clock,
+            random=Random(), on_fatal=self._fail, on_idle=self._starved,
+        )  # fmt: skip
+
+    # -- any thread
+
+    def stop(self, drain: float | None = None) -> None:
+        """Have `run` return: no new work, at most `drain` seconds for calls that run, a commit, and leave the group.
+
+        Safe in a signal handler. A second call with a shorter time shortens it.
+        """
+        if drain is not None:
+            self._stop_drain = drain
+        self._is_stopping = True
+        self._wake()
+
+    def metrics(self) -> ProcessorMetrics:
+        """Return what was done, and what waits."""
+        counts = self._workers.counts
+        return ProcessorMetrics(
+            processed=self._queue.processed_count,
+            failed=counts.failed,
+            dead=counts.dead,
+            waiting=sum(partition.waiting for partition in self._queue.partitions()),
+            running=self._queue.running_count,
+            paused=tuple(sorted(self._paused)),
+        )
+
+    def _wake(self) -> None:
+        try:
+            self._consumer.wakeup()
+        except ClosedError:
+            return
+
+    def _fail(self, error: ProcessingError) -> None:
+        if self._error is None:
+            self._error = error
+            self.stop()
+
+    def _starved(self) -> None:
+        """Note, on a worker's thread, that there is nothing to do: have the polling thread resume partitions."""
+        if not self._is_starved:
+            self._is_starved = True
+            if self._paused:
+                self._wake()
+
+    # -- the polling thread or task
+
+    async def _run(self) -> None:
+        """Process records until `stop`, or an error that no retry mends and no dead_letters takes: ProcessingError.
+
+        Then in-flight calls end, what they completed is committed, and the consumer leaves its group and is closed.
+        """
+        if self._has_run:
+            raise ConfigurationError("a processor runs once", remedy="make another one with consumer.process()")
+        self._has_run = True
+        self._workers.start()
+        try:
+            while not self._is_stopping:
+                try:
+                    records = await self._consumer._poll(_POLL_RECORDS, self._poll_seconds())
+                except WakeupError:
+                    records = []
+                self._add(records)
+                self._pause_and_resume()
+        finally:
+            self._is_stopping = True
+            self._workers.stop()
+            await self._finish(self._stop_drain)
+        if self._error is not None:
+            raise self._error
+
+    def _poll_seconds(self) -> float:
+        return _POLL_SECONDS if self._paused else 1.0
+
+    def _add(self, records: Sequence[ConsumerRecord]) -> None:
+        for key, group in groupby(records, key=_partition_of):
+            of_partition = list(group)
+            known = self._queue.get(key)
+            if known is not None and of_partition[0].offset < known.progress.next_offset:
+                self.dropped([key])  # the program has sought back
+                known = None
+            if known is None:
+                self._begin(key, of_partition[0].offset)
+            with self._lock:
+                self._queue.add(key, of_partition)
+        self._read_to_positions()
+
+    def _begin(self, key: TopicPartition, first: int) -> None:
+        """Begin with a partition at its first record, after what the last commit remembered."""
+        with self._lock:
+            committed = self._remembered.pop(key, None)
+            base = first
+            ranges: Sequence[range] = ()
+            if committed is not None and committed.metadata and committed.offset <= first:
+                found = decode_offset_map(committed.offset, committed.metadata)
+                if isinstance(found, UnreadableOffsetMap):
+                    _log.warning("%s-%d: %s; records from offset %d are processed", *key, found.reason, first)
+                else:
+                    base, ranges = committed.offset, found
+            self._queue.add_partition(key, PartitionProgress(base, ranges))
+
+    def _read_to_positions(self) -> None:
+        """Count what the log lacks between the last record and the position as complete."""
+        for partition in self._queue.partitions():
+            position = self._consumer._position_of(partition.key)
+            if position is not None:
+                with self._lock:
+                    partition.progress.read_to(position)
+
+    def _pause_and_resume(self) -> None:
+        """Let partitions with enough waiting records wait, each for itself."""
+        if self._is_starved:
+            self._is_starved = False
+            if self._paused:
+                self._waiting_max = min(2 * self._waiting_max, self._options.max_ahead)
+        full, free = [], []
+        for partition in self._queue.partitions():
+            is_paused = partition.key in self._paused
+            if not is_paused and self._is_full(partition, self._waiting_max):
+                full.append(partition.key)
+            elif is_paused and not self._is_full(partition, self._waiting_max // 2):
+                free.append(partition.key)
+        owned = set(self._consumer.assignment())
+        if full:
+            self._paused.update(full)
+            self._consumer.pause([key for key in full if key in owned])
+        if free:
+            self._paused.difference_update(free)
+            self._consumer.resume([key for key in free if key in owned])
+
+    def _is_full(self, partition: WorkPartition, waiting_max: int) -> bool:
+        return (
+            partition.waiting >= max(1, waiting_max)
+            or partition.progress.ahead >= self._options.max_ahead
+            or partition.key in self._full_metadata
+        )
+
+    # -- commits: for the consumer, also on the loop thread
+
+    def to_commit(self) -> dict[TopicPartition, Offset]:
+        """Return what was processed since it was last committed: offsets, with what is complete above as metadata."""
+        committed = self._committed
+        return {key: offset for key, offset in self.processed().items() if committed.get(key) != offset}
+
+    def committed(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Take note of what the coordinator has."""
+        self._committed.update(offsets)
+
+    def processed(self) -> dict[TopicPartition, Offset]:
+        """Return up to where each partition is processed."""
+        found: dict[TopicPartition, Offset] = {}
+        for partition in self._queue.partitions():
+            with self._lock:
+                base = partition.progress.base
+                ranges = partition.progress.complete_ranges() if self._options.remember_gaps else []
+            found[partition.key] = Offset(base, None, self._metadata(partition.key, base, ranges))
+        return found
+
+    def _metadata(self, key: TopicPartition, base: int, ranges: Sequence[range]) -> str:
+        if not ranges:
+            self._full_metadata.discard(key)
+            return ""
+        encoded = encode_offset_map(base, ranges)
+        if len(encoded) > _METADATA_SHARE * _METADATA_MAX:
+            self._full_metadata.add(key)
+        else:
+            self._full_metadata.discard(key)
+        return encoded if len(encoded) <= _METADATA_MAX else ""
+
+    # -- rebalances: for the consumer, in the polling thread or task
+
+    async def take_step(self, step: RebalanceStep) -> None:
+        """Take part in a rebalance, after the user's callback."""
+        if step.kind == "prepare":
+            await self._revoking(step.partitions)
+        elif step.kind == "assign" and step.partitions and self._options.remember_gaps:
+            try:
+                committed = await self._consumer._committed(step.partitions)
+            except KwireError as error:
+                _log.warning("what was processed above the committed offsets is not known, and runs again: %s", error)
+                return
+            with self._lock:
+                self._remembered.update({key: offset for key, offset in committed.items() if offset is not None})
+
+    async def _revoking(self, partitions: Sequence[TopicPartition]) -> None:
+        """Begin no more work of partitions, and wait for calls that run, for the drain time at most."""
+        for key in partitions:
+            self._queue.stop_partition(key)
+        if self._is_stopping:
+            return  # `_finish` has waited
+        interval_ms = self._consumer._options.max_poll_interval_ms
+        half = float("inf") if interval_ms is None else interval_ms / 2000
+        await self._drain(partitions, min(half, self._options.drain))
+
+    def dropped(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget partitions. Calls that still run are abandoned: their results are ignored."""
+        for key in partitions:
+            self._queue.drop_partition(key)
+            self._paused.discard(key)
+            self._full_metadata.discard(key)
+            with self._lock:
+                self._remembered.pop(key, None)
+                self._committed.pop(key, None)
+
+    async def _drain(self, keys: Iterable[TopicPartition], seconds: float) -> bool:
+        """Wait until no call of these partitions runs; return whether that was in time."""
+        deadline = self._clock.now() + seconds
+        wanted = [partition for key in keys if (partition := self._queue.get(key)) is not None]
+        while any(partition.running for partition in wanted):
+            left = deadline - self._clock.now()
+            if left <= 0 or self._error is not None:
+                return False
+            signal = self._consumer._waiter.signal()
+            self._queue.on_ended = signal.set
+            if any(partition.running for partition in wanted):
+                await signal.wait(min(left, _POLL_SECONDS))
+            self._queue.on_ended = None
+        return True
+
+    async def _finish(self, drain: float) -> None:
+        keys = [partition.key for partition in self._queue.partitions()]
+        for key in keys:
+            self._queue.stop_partition(key)
+        try:
+            if not await self._drain(keys, drain):
+                _log.warning("the processor stops while %d calls still run", self._queue.running_count)
+                if isinstance(self._workers, TaskWorkers):
+                    self._workers.cancel()
+        finally:
+            await self._consumer._close()  # commits what is processed
+            if isinstance(self._options.dead_letters, DeadLetterTopic):
+                self._options.dead_letters.close()
+
+
+def _partition_of(record: ConsumerRecord) -> TopicPartition:
+    return record.topic, record.partition
+
+
+def make_processor(
+    kind: type[P],
+    consumer: GroupClient,
+    function: Callable[[Any], Any],
+    options: ProcessorKwargs,
+    loop: asyncio.AbstractEventLoop | None,
+) -> P:
+    """Return a consumer's processor. Raises ConfigurationError for a consumer without a group, or that has one."""
+    if not callable(function):
+        raise TypeError(f"function is {function!r:.60}: give a function of a record")
+    check_names("Consumer.process", None, options, ProcessorOptions)
+    commit = consumer._options.commit
+    if consumer._options.group is None:
+        raise ConfigurationError("this consumer has no group", remedy='Consumer(bootstrap, group="billing")')
+    if commit == "manual":
+        raise ConfigurationError('a processor commits by itself, and this consumer has commit="manual"',
+                                 remedy='give commit="marks"')  # fmt: skip
+    if consumer._processor is not None:
+        raise ConfigurationError("this consumer has a processor", remedy="make another consumer")
+    if options.get("executor") is not None and inspect.iscoroutinefunction(function):
+        raise ConfigurationError("an executor cannot run a coroutine function", remedy="leave the executor out")
+    processor = kind(consumer, function, ProcessorOptions(**options), loop)
+    consumer._processor = processor
+    return processor
+
+
+class Processor(ParallelProcessor):
+    """Processes the records of a `kwire.Consumer` in parallel: see `Consumer.process`."""
+
+    run = blocking(ParallelProcessor._run)

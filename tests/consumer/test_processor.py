@@ -1,0 +1,419 @@
+"""`Consumer.process` on the embedded cluster: order, retries, dead letters, gaps, rebalances, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import pytest
+
+import kwire
+from kwire.broker import Cluster
+from kwire.cluster import Backoff
+from kwire.consumer import Consumer, ConsumerRecord
+from kwire.consumer.dead_letters import to_topic
+from kwire.consumer.processor import Processor
+from kwire.errors import ConfigurationError, ProcessingError
+
+PATIENCE_SECONDS = 30.0
+FAST = Backoff(1, 1)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=1, topics={"orders": 4, "dead": 1}) as running:
+        yield running
+
+
+def fill(cluster: Cluster, count: int, *, keys: int = 10, partition: int | None = None) -> None:
+    with kwire.Producer(cluster.bootstrap) as producer:
+        for number in range(count):
+            producer.send("orders", str(number), key=f"key {number % keys}", partition=partition)
+
+
+def consumer_of(cluster: Cluster, group: str = "g", **options: Any) -> Consumer:
+    consumer = Consumer(cluster.bootstrap, group=group, commit="marks", **options)
+    consumer.subscribe(["orders"])
+    return consumer
+
+
+def committed(cluster: Cluster, group: str = "g") -> dict[int, int]:
+    with kwire.Admin(cluster.bootstrap) as admin:
+        return {partition: one.offset for (_, partition), one in admin.groups.offsets(group).items()}
+
+
+class Recorder:
+    """A function that notes what it got, and stops the processor after `count` records."""
+
+    def __init__(self, count: int, action: Callable[[ConsumerRecord], object] = lambda record: None) -> None:
+        self.records: list[ConsumerRecord] = []
+        self.processor: Any = None
+        self._count = count
+        self._action = action
+        self._lock = threading.Lock()
+
+    def __call__(self, record: ConsumerRecord) -> None:
+        self._action(record)
+        with self._lock:
+            self.records.append(record)
+            if len(self.records) == self._count:
+                self.processor.stop()
+
+    def run(self, consumer: Consumer, **options: Any) -> Processor:
+        self.processor = consumer.process(self, **options)
+        self.processor.run()
+        return self.processor  # type: ignore[no-any-return]
+
+    def by(self, name: Callable[[ConsumerRecord], object]) -> dict[object, list[int]]:
+        found: dict[object, list[int]] = defaultdict(list)
+        for record in self.records:
+            found[name(record)].append(record.offset)
+        return found
+
+
+def test_records_of_a_key_are_processed_in_order_and_everything_is_committed(cluster: Cluster) -> None:
+    fill(cluster, 500)
+    recorder = Recorder(500)
+    processor = recorder.run(consumer_of(cluster), concurrency=8)
+    assert len({(one.partition, one.offset) for one in recorder.records}) == 500
+    for offsets in recorder.by(lambda record: (record.partition, record.key)).values():
+        assert offsets == sorted(offsets)
+    assert sum(committed(cluster).values()) == 500
+    metrics = processor.metrics()
+    assert (metrics.processed, metrics.waiting, metrics.running) == (500, 0, 0)
+
+
+def test_calls_run_at_the_same_time(cluster: Cluster) -> None:
+    fill(cluster, 4, keys=4)
+    together = threading.Barrier(4)  # the calls wait for each other
+    recorder = Recorder(4, lambda record: together.wait(PATIENCE_SECONDS))
+    recorder.run(consumer_of(cluster), order="none", concurrency=4)
+    assert not together.broken
+
+
+def test_a_record_that_fails_is_tried_again_before_the_next_of_its_key(cluster: Cluster) -> None:
+    fill(cluster, 60, keys=3, partition=0)
+    failures: dict[int, int] = defaultdict(int)
+
+    def fail_twice(record: ConsumerRecord) -> None:
+        if record.offset % 10 == 0 and failures[record.offset] < 2:
+            failures[record.offset] += 1
+            raise ValueError("not yet")
+
+    recorder = Recorder(60, fail_twice)
+    processor = recorder.run(consumer_of(cluster), retries=2, backoff=FAST)
+    for offsets in recorder.by(lambda record: record.key).values():
+        assert offsets == sorted(offsets)
+    assert processor.metrics().failed == 12
+    assert committed(cluster)[0] == 60
+
+
+def test_what_cannot_be_processed_goes_to_dead_letters(cluster: Cluster) -> None:
+    fill(cluster, 10, partition=0)
+
+    def refuse(record: ConsumerRecord) -> None:
+        if record.offset == 3:
+            raise ValueError("cannot be read")
+
+    processor = consumer_of(cluster).process(refuse, retries=1, backoff=FAST, dead_letters=to_topic("dead"))
+    thread = threading.Thread(target=processor.run)
+    thread.start()
+    wait_until(lambda: processor.metrics().processed == 10)
+    processor.stop()
+    thread.join(PATIENCE_SECONDS)
+    assert committed(cluster)[0] == 10
+    assert processor.metrics().dead == 1
+    with Consumer(cluster.bootstrap) as reader:
+        reader.assign([("dead", 0, "earliest")])
+        (dead,) = reader.poll(timeout=PATIENCE_SECONDS)
+    assert (dead.key, dead.value) == (b"key 3", b"3")
+    headers = dict(dead.headers)
+    assert headers["__dlq.errors.offset"] == b"3"
+    assert headers["__dlq.errors.message"] == b"ValueError: cannot be read"
+
+
+def test_without_dead_letters_the_error_ends_the_processor(cluster: Cluster) -> None:
+    fill(cluster, 10, keys=1, partition=0)
+
+    def refuse(record: ConsumerRecord) -> None:
+        if record.offset == 3:
+            raise ValueError("cannot be read")
+
+    with pytest.raises(ProcessingError, match="cannot be read") as caught:
+        Recorder(10, refuse).run(consumer_of(cluster), retries=0)
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert [record.offset for record in caught.value.records] == [3]
+    assert committed(cluster)[0] == 3, "what came before it is committed, and it is not"
+
+
+def test_retry_if_decides_what_is_tried_again(cluster: Cluster) -> None:
+    fill(cluster, 1, partition=0)
+    attempts: list[int] = []
+
+    def refuse(record: ConsumerRecord) -> None:
+        attempts.append(record.offset)
+        raise KeyError("never")
+
+    with pytest.raises(ProcessingError):
+        Recorder(1, refuse).run(consumer_of(cluster), retries=5, retry_if=lambda error: not isinstance(error, KeyError))
+    assert attempts == [0]
+
+
+def test_what_is_complete_above_a_gap_does_not_run_again(cluster: Cluster) -> None:
+    fill(cluster, 20, keys=20, partition=0)
+    release = threading.Event()
+    started = threading.Event()
+    seen: list[int] = []
+
+    def stick(record: ConsumerRecord) -> None:
+        if record.offset == 5 and not release.is_set():
+            started.set()
+            release.wait(PATIENCE_SECONDS)
+        seen.append(record.offset)
+
+    processor = consumer_of(cluster).process(stick, concurrency=4)
+    thread = threading.Thread(target=processor.run)
+    thread.start()
+    assert started.wait(PATIENCE_SECONDS)
+    wait_until(lambda: len(seen) == 19)
+    processor.stop(drain=0)
+    thread.join(PATIENCE_SECONDS)
+    assert committed(cluster)[0] == 5
+    release.set()
+    recorder = Recorder(1)
+    recorder.run(consumer_of(cluster))
+    assert [record.offset for record in recorder.records] == [5]
+    assert committed(cluster)[0] == 20
+
+
+def test_gaps_can_be_left_out_of_commits(cluster: Cluster) -> None:
+    fill(cluster, 5, keys=5, partition=0)
+
+    def refuse(record: ConsumerRecord) -> None:
+        if record.offset == 2:
+            raise ValueError
+
+    with pytest.raises(ProcessingError):
+        Recorder(9, refuse).run(consumer_of(cluster), retries=0, remember_gaps=False)
+    recorder = Recorder(3)
+    recorder.run(consumer_of(cluster), order="partition")
+    assert [record.offset for record in recorder.records] == [2, 3, 4]
+
+
+def test_a_second_member_takes_over_without_loss_or_repetition(cluster: Cluster) -> None:
+    fill(cluster, 2_000, keys=50)
+    lock, seen = threading.Lock(), defaultdict[tuple[int, int], int](int)
+    total = threading.Event()
+
+    def work(record: ConsumerRecord) -> None:
+        with lock:
+            seen[record.partition, record.offset] += 1
+            if len(seen) == 2_000:
+                total.set()
+
+    running: list[tuple[Processor, threading.Thread]] = []
+    for _ in range(2):
+        processor = consumer_of(cluster).process(work, concurrency=4, max_ahead=100)
+        running.append((processor, threading.Thread(target=processor.run)))
+        running[-1][1].start()
+        wait_until(lambda: len(seen) > 100)
+    assert total.wait(PATIENCE_SECONDS)
+    for one, thread in running:
+        one.stop()
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+    assert set(seen.values()) == {1}, "every call had ended, and was committed, before its partition moved"
+    assert sum(committed(cluster).values()) == 2_000
+
+
+def test_a_rebalance_waits_for_calls_that_run(cluster: Cluster) -> None:
+    fill(cluster, 4, keys=1, partition=0)
+    started, release = threading.Event(), threading.Event()
+    revoked: list[dict[int, int]] = []
+
+    def stick(record: ConsumerRecord) -> None:
+        if record.offset == 0:
+            started.set()
+            release.wait(PATIENCE_SECONDS)
+
+    consumer = Consumer(cluster.bootstrap, group="g", commit="marks", assignors=["range"])
+    consumer.subscribe(["orders"], on_revoked=lambda partitions: revoked.append(committed(cluster)))
+    first = consumer.process(stick, concurrency=1)
+    stop_partition = first._queue.stop_partition
+
+    def stopped(key: tuple[str, int]) -> None:
+        stop_partition(key)
+        release.set()  # the call ends only when the rebalance has begun to wait for it
+
+    first._queue.stop_partition = stopped  # type: ignore[method-assign]
+    thread = threading.Thread(target=first.run)
+    thread.start()
+    assert started.wait(PATIENCE_SECONDS)
+    second = Consumer(cluster.bootstrap, group="g", assignors=["range"])  # eager: everything is revoked when it joins
+    second.subscribe(["orders"])
+    wait_until(lambda: bool(second.poll(timeout=0.01)) or bool(revoked))
+    assert revoked[0][0] == 1, "the call that ran was awaited, and its record committed"
+    first.stop()
+    thread.join(PATIENCE_SECONDS)
+    second.close()
+
+
+def test_coroutine_functions_run_as_tasks(cluster: Cluster) -> None:
+    fill(cluster, 200)
+    seen: list[tuple[int, int]] = []
+    most = running = 0
+    processor: Any = None
+
+    async def work(record: ConsumerRecord) -> None:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        seen.append((record.partition, record.offset))
+        if len(seen) == 200:
+            processor.stop()
+
+    processor = consumer_of(cluster).process(work, concurrency=8)
+    processor.run()
+    assert len(set(seen)) == 200
+    assert 1 < most <= 8
+    assert sum(committed(cluster).values()) == 200
+
+
+def test_the_processor_of_asyncio(cluster: Cluster) -> None:
+    fill(cluster, 200)
+
+    async def main() -> int:
+        seen: list[int] = []
+
+        async def work(record: ConsumerRecord) -> None:
+            await asyncio.sleep(0)
+            seen.append(record.offset)
+            if len(seen) == 200:
+                processor.stop()
+
+        async with kwire.aio.Consumer(cluster.bootstrap, group="g", commit="marks") as consumer:
+            await consumer.subscribe(["orders"])
+            processor = consumer.process(work, concurrency=50)
+            await processor.run()
+        return len(seen)
+
+    assert asyncio.run(main()) == 200
+    assert sum(committed(cluster).values()) == 200
+
+
+def test_a_call_that_takes_too_long_has_failed(cluster: Cluster) -> None:
+    fill(cluster, 1, partition=0)
+    attempts: list[int] = []
+
+    async def stick(record: ConsumerRecord) -> None:
+        attempts.append(record.offset)
+        if len(attempts) == 1:
+            await asyncio.Event().wait()
+        processor.stop()
+
+    processor = consumer_of(cluster).process(stick, timeout=0.05, backoff=FAST)
+    processor.run()
+    assert attempts == [0, 0]
+    assert processor.metrics().failed == 1
+
+
+def test_batches_have_records_of_one_key(cluster: Cluster) -> None:
+    fill(cluster, 100, keys=3, partition=0)
+    batches: list[list[ConsumerRecord]] = []
+
+    def work(records: list[ConsumerRecord]) -> None:
+        batches.append(records)
+        if sum(map(len, batches)) == 100:
+            processor.stop()
+
+    processor = consumer_of(cluster).process(work, batch=10, concurrency=2)
+    processor.run()
+    assert all(len({record.key for record in batch}) == 1 for batch in batches)
+    assert max(map(len, batches)) == 10
+    assert sum(committed(cluster).values()) == 100
+
+
+def square(record: ConsumerRecord) -> None:
+    """Run in another process: it must be at the top of a module."""
+    if record.value == b"7":
+        raise ValueError("seven")
+
+
+def test_processes_run_the_function(cluster: Cluster) -> None:
+    fill(cluster, 20, partition=0)
+    dead: list[int] = []
+
+    def put_aside(record: ConsumerRecord, error: BaseException) -> None:
+        dead.append(record.offset)
+
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        processor = consumer_of(cluster).process(
+            square, executor=pool, concurrency=2, retries=0, dead_letters=put_aside
+        )
+        thread = threading.Thread(target=processor.run)
+        thread.start()
+        wait_until(lambda: processor.metrics().processed == 20)
+        processor.stop()
+        thread.join(PATIENCE_SECONDS)
+    assert dead == [7]
+    assert committed(cluster)[0] == 20
+
+
+def test_partitions_are_paused_when_enough_waits(cluster: Cluster) -> None:
+    fill(cluster, 3_000, keys=1, partition=0)
+    gate = threading.Event()
+
+    def stick(record: ConsumerRecord) -> None:
+        gate.wait(PATIENCE_SECONDS)
+        if record.offset == 2_999:
+            processor.stop()
+
+    processor = consumer_of(cluster).process(stick, concurrency=1, max_ahead=500)
+    thread = threading.Thread(target=processor.run)
+    thread.start()
+    wait_until(lambda: processor.metrics().paused == (("orders", 0),))
+    assert processor.metrics().waiting <= 2_000, "one poll beyond max_ahead at most"
+    gate.set()
+    thread.join(PATIENCE_SECONDS)
+    assert committed(cluster)[0] == 3_000
+
+
+def test_wrong_arguments_are_refused(cluster: Cluster) -> None:
+    with consumer_of(cluster) as consumer:
+        wrong: Any = consumer.process
+        with pytest.raises(TypeError, match="give a function"):
+            wrong("handle")
+        with pytest.raises(ConfigurationError, match="concurrency"):
+            wrong(print, workers=3)
+        with pytest.raises(ConfigurationError, match="order"):
+            wrong(print, order="offset")
+        processor = consumer.process(print)
+        with pytest.raises(ConfigurationError, match="has a processor"):
+            consumer.process(print)
+        processor.stop()
+        processor.run()
+        with pytest.raises(ConfigurationError, match="runs once"):
+            processor.run()
+    with Consumer(cluster.bootstrap) as consumer, pytest.raises(ConfigurationError, match="no group"):
+        consumer.process(print)
+    with (
+        Consumer(cluster.bootstrap, group="g", commit="manual") as consumer,
+        pytest.raises(ConfigurationError, match="marks"),
+    ):
+        consumer.process(print)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for other threads, which nothing announces."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        threading.Event().wait(0.001)
