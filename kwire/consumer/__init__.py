@@ -40,7 +40,7 @@
 
 The loop thread decodes no records. A record counts as read when it is returned to the caller, not before.
 
-Imports: cluster, protocol, records, wire.
+Imports: producer, cluster, protocol, records, wire.
 """
 
 from kwire.consumer.arguments import TopicPartition
