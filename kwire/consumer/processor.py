@@ -174,7 +174,7 @@ class ParallelProcessor:
             options.dead_letters, options.timeout,
         )  # fmt: skip
         self._workers = make_workers(
-            self._queue, handling, options.concurrency, executor=options.executor, loop=loop, clock=self._clock,
+            self._queue, handling, options.concurrency, executor=options.executor, loop=loop, now=self._clock.now,
             random=Random(), on_fatal=self._fail, on_idle=self._starved,
         )  # fmt: skip
 

@@ -22,7 +22,6 @@ from kwire.cluster import Backoff
 from kwire.consumer.record import ConsumerRecord
 from kwire.consumer.shards import ShardQueue, Work
 from kwire.errors import ProcessingError
-from kwire.net import Clock
 
 # A worker takes several calls at once while they are this short (seconds): so the queue's lock costs less.
 _SHORT_SECONDS = 0.001
@@ -69,7 +68,7 @@ class Workers(ABC):
         handling: Handling,
         concurrency: int,
         *,
-        clock: Clock,
+        now: Callable[[], float],
         random: Random,
         on_fatal: Callable[[ProcessingError], object],
         on_idle: Callable[[], object],
@@ -78,7 +77,7 @@ class Workers(ABC):
         self.handling = handling
         self.concurrency = concurrency
         self.counts = Counts()
-        self._clock = clock
+        self._now = now
         self._random = random
         self._on_fatal = on_fatal
         self._on_idle = on_idle  # a worker found nothing to do
@@ -102,7 +101,7 @@ class Workers(ABC):
             self.counts.failed += 1
         if not self.handling.retries_left(work, error):
             return False
-        self.queue.retry(work, self._clock.now() + self.handling.backoff.seconds(work.attempt, self._random))
+        self.queue.retry(work, self._now() + self.handling.backoff.seconds(work.attempt, self._random))
         return True
 
     def _fatal(self, work: Work, error: BaseException, what: str) -> None:
@@ -143,29 +142,29 @@ class ThreadWorkers(Workers):
     def _work(self) -> None:
         most = 1
         while works := self._take(most):
-            started = self._clock.now()
+            started = self._now()
             self._run(works, started)
             # Short calls are taken together, long ones one by one.
-            is_short = self._clock.now() - started < _SHORT_SECONDS
+            is_short = self._now() - started < _SHORT_SECONDS
             most = min(_GRAB_MAX, 2 * most) if is_short else 1
 
     def _take(self, most: int) -> list[Work]:
-        queue, clock = self.queue, self._clock
+        queue, now = self.queue, self._now
         with queue.has_work:
             while not self._is_stopping:
-                works = queue.take_locked(clock.now(), min(most, self._share()))
+                works = queue.take_locked(now(), min(most, self._share()))
                 if works:
                     return works
                 self._on_idle()
                 retry_at = queue.next_retry()
-                queue.has_work.wait(None if retry_at is None else max(0.0, retry_at - clock.now()))
+                queue.has_work.wait(None if retry_at is None else max(0.0, retry_at - now()))
         return []
 
     def _run(self, works: list[Work], started: float) -> None:
         done: list[Work] = []
-        clock = self._clock
+        now = self._now
         for number, work in enumerate(works):
-            if number and clock.now() - started > _SHORT_SECONDS:
+            if number and now() - started > _SHORT_SECONDS:
                 self.queue.put_back(works[number:])
                 break
             try:
@@ -179,7 +178,7 @@ class ThreadWorkers(Workers):
             self.queue.succeed(done)
 
     def _call(self, work: Work) -> None:
-        handling, clock = self.handling, self._clock
+        handling, now = self.handling, self._now
         argument = handling.argument(work)
         if self._executor is not None:
             future: Future[Any] = self._executor.submit(handling.function, argument)
@@ -193,9 +192,9 @@ class ThreadWorkers(Workers):
         if handling.timeout is None:
             handling.function(argument)
             return
-        started = clock.now()
+        started = now()
         handling.function(argument)
-        if clock.now() - started > handling.timeout:
+        if now() - started > handling.timeout:
             raise TimeoutError(f"the call took longer than {handling.timeout} s")
 
     def _put_aside(self, work: Work, error: BaseException) -> bool:
@@ -271,7 +270,7 @@ class TaskWorkers(Workers):
 
     async def _work(self) -> None:
         while not self._is_stopping:
-            works = self.queue.take(self._clock.now(), 1)
+            works = self.queue.take(self._now(), 1)
             if works:
                 await self._run(works[0])
                 continue
@@ -285,7 +284,7 @@ class TaskWorkers(Workers):
         retry_at = self.queue.next_retry()
         if self.queue.ready_count or self._is_stopping:  # it came between `take` and here
             future.set_result(None)
-        timeout = None if retry_at is None else max(0.0, retry_at - self._clock.now())
+        timeout = None if retry_at is None else max(0.0, retry_at - self._now())
         await asyncio.wait((future,), timeout=timeout)
         if not future.done():
             future.cancel()
