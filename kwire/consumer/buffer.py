@@ -305,7 +305,7 @@ class PartitionBuffer:
         self.processed_epoch: int | None = None
         self.committed: int | None = None
         # How far an iteration has processed it, as the loop thread saw it last, with the assignment epoch.
-        self.iterated = -1, -1
+        self.iterated: tuple[int, int] = -1, -1
         self.written_ms = -1  # when the batches that are being read were written, of format 2
         self.leader_epoch: int | None = None  # of the fetch that is being read, if all its batches have the same
         self.check_crc = check_crc

@@ -698,17 +698,10 @@ class GroupClient(ConsumerClient):
         """Return the offsets of the next records. Raises TypeError, ConfigurationError, CommitFailedError."""
         if isinstance(what, PolledBatch):
             return self._batch_offsets(what)
-        if isinstance(what, Mapping):
+        if isinstance(what, Mapping) and not isinstance(what, ConsumerRecord):
             return {checked_partition(*key): _checked_offset(value) for key, value in what.items()}
-        records: Any = what
-        if isinstance(what, ConsumerRecord):
-            records = [what]
-        if isinstance(records, (str, bytes)) or not isinstance(records, Iterable):
-            raise TypeError(
-                f"{what!r:.60} cannot be committed: give records, a batch, or {{(topic, partition): offset}}"
-            )
         found: dict[TopicPartition, int] = {}
-        for record in iter(records):
+        for record in _records_of(what):
             if not isinstance(record, ConsumerRecord):
                 raise TypeError(f"{record!r:.60} is not a record of a consumer")
             key = record.topic, record.partition
@@ -993,6 +986,14 @@ def _resolve(future: Future[Offset | None], result: Offset | KwireError | None, 
         future.set_exception(result)
     else:
         future.set_result(result)
+
+
+def _records_of(what: object) -> Iterable[object]:
+    if isinstance(what, ConsumerRecord):
+        return [what]
+    if isinstance(what, (str, bytes)) or not isinstance(what, Iterable):
+        raise TypeError(f"{what!r:.60} cannot be committed: give records, a batch, or {{(topic, partition): offset}}")
+    return what
 
 
 def _checked_offset(value: object) -> Offset:

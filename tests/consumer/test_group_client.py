@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -675,8 +677,6 @@ def test_s19_explain_names_what_a_consumer_waits_for(cluster: Cluster, members: 
     until(lambda: "committed offset" in waits(consumer), consumer)
     assert "t-0 t-1" in str(consumer.explain())
     cluster.clear_faults()
-    consumer.unsubscribe()
-    consumer.subscribe(["t"])
     until(lambda: waits(consumer) == {"end"}, consumer)
     with kwire.Producer(cluster.bootstrap, transactional_id="x") as producer:
         producer.begin()
@@ -725,3 +725,22 @@ def test_lag_and_metrics(cluster: Cluster, members: Members) -> None:
     assert metrics.commits_failed == 0
     assert sum(one.records for one in metrics.lag.values()) == 0
     assert consumer.collect_metrics().polls == metrics.polls
+
+
+def test_a_signal_ends_iterations_and_polls_and_a_second_one_interrupts(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster, 10)
+    consumer = members.make()
+    consumer.subscribe(["t"])
+    with kwire.stop_on_signals() as stop:
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
+        timer.start()
+        assert len(list(consumer)) == 20
+        timer.join()
+        assert stop.is_set()
+        begun = monotonic()
+        assert consumer.poll(timeout=PATIENCE) == []
+        assert monotonic() - begun < 5.0
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    fill_both(cluster, 10)
+    assert read(consumer, 1)
