@@ -22,7 +22,7 @@ from functools import partial
 from math import inf
 from random import Random
 from re import Pattern
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, ClusterMetrics, GroupMetadata
@@ -698,8 +698,11 @@ class GroupClient(ConsumerClient):
         """Return the offsets of the next records. Raises TypeError, ConfigurationError, CommitFailedError."""
         if isinstance(what, PolledBatch):
             return self._batch_offsets(what)
-        if isinstance(what, Mapping) and not isinstance(what, ConsumerRecord):
-            return {checked_partition(*key): _checked_offset(value) for key, value in what.items()}
+        if isinstance(what, Mapping):
+            return {
+                checked_partition(topic, partition): _checked_offset(value)
+                for (topic, partition), value in cast("Mapping[TopicPartition, object]", what).items()
+            }
         found: dict[TopicPartition, int] = {}
         for record in _records_of(what):
             if not isinstance(record, ConsumerRecord):

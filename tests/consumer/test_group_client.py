@@ -368,15 +368,15 @@ def test_s40_a_consumer_that_assigns_need_not_poll(cluster: Cluster) -> None:
 
 def test_a_slow_iteration_goes_on_beyond_the_poll_interval(cluster: Cluster, members: Members) -> None:
     fill(cluster, "t", 0, range(40))
-    consumer = members.make(max_poll_interval_ms=200)
-    consumer.subscribe(["t"])
+    consumer, listener = members.make(max_poll_interval_ms=200), Listener()
+    consumer.subscribe(["t"], listener=listener)
     begun = monotonic()
     for record in consumer:
         due = begun + number_of(record) * 0.03
         until(lambda due=due: monotonic() > due)  # type: ignore[misc]
         if number_of(record) == 39:
             break
-    assert consumer.member.state is MemberState.STABLE
+    assert [name for name, _ in listener.calls] == ["assigned"]
 
 
 def test_s44_commits_in_on_lost_fail_without_a_request(cluster: Cluster, members: Members) -> None:
