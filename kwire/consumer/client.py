@@ -358,7 +358,8 @@ class ConsumerClient:
         deadline = None if timeout is None else clock.now() + timeout
         taken_from: list[HandedOut] = []
         failure: BaseException | None = None
-        await self._share_thread()
+        if self._waiter.shares_thread:
+            await self._share_thread()
         try:
             self._begin_read("poll()")
             try:
