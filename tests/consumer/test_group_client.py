@@ -130,8 +130,8 @@ def owns(consumer: Consumer, count: int) -> Callable[[], bool]:
 # -- reading and committing
 
 
-def test_what_was_returned_before_the_last_poll_is_committed_and_no_more(cluster: Cluster, members: Members) -> None:
-    """test_s03: positions that were fetched, or returned and not processed, are never committed (KAFKA-18641)."""
+def test_s03_what_was_returned_before_the_last_poll_is_committed(cluster: Cluster, members: Members) -> None:
+    """Positions that were fetched, or returned and not processed, are never committed (KAFKA-18641)."""
     fill_both(cluster)
     first = members.make(max_poll_records=100)
     first.subscribe(["t"])
@@ -236,10 +236,10 @@ def test_a_consumer_without_a_group_says_so(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("way", ["poll", "iteration"])
-def test_partitions_are_taken_away_at_the_next_call_and_after_the_commit(
+def test_s02_partitions_are_taken_away_at_the_next_call_and_after_the_commit(
     cluster: Cluster, members: Members, way: str
 ) -> None:
-    """test_s01 and test_s02: nothing of a revoked partition is returned after the commit (KAFKA-14196, KAFKA-16460)."""
+    """Nothing of a revoked partition is returned after the commit (KAFKA-14196, KAFKA-16460)."""
     fill_both(cluster, 3_000)
 
     def end_iteration(name: str, partitions: object) -> None:
@@ -269,8 +269,8 @@ def test_partitions_are_taken_away_at_the_next_call_and_after_the_commit(
     assert begins == (max(of_first) + 1 if of_first else 0)
 
 
-def test_the_old_owner_keeps_its_pause_flags_and_all_flow_after_resume(cluster: Cluster, members: Members) -> None:
-    """test_s37: spring-kafka 4687, 4708."""
+def test_s37_the_old_owner_keeps_its_pause_flags_and_all_flow_after_resume(cluster: Cluster, members: Members) -> None:
+    """spring-kafka 4687, 4708."""
     fill_both(cluster)
     first, second = members.make(), members.make()
     first.subscribe(["t"])
@@ -282,8 +282,34 @@ def test_the_old_owner_keeps_its_pause_flags_and_all_flow_after_resume(cluster: 
     assert second.paused() == []
     fill_both(cluster, 10)
     first.resume()
-    first.resume()  # test_s32: resuming twice changes no position
+    first.resume()
     assert read(first, 1)
+
+
+def test_s32_resuming_what_is_not_paused_changes_no_position(cluster: Cluster, members: Members) -> None:
+    """librdkafka 4636."""
+    fill(cluster, "t", 0, range(100))
+    consumer = members.make(max_poll_records=10)
+    consumer.subscribe(["t"])
+    got = read(consumer, 10)
+    for _ in range(2):
+        consumer.resume()
+        assert consumer.position("t", 0) == len(got)
+    assert numbers(got + read(consumer, 100 - len(got))) == {0: list(range(100))}
+
+
+def test_s04_a_pause_between_the_response_and_the_poll_leaves_no_gap(cluster: Cluster, members: Members) -> None:
+    """kafka-python 2555: what was fetched and dropped moved the position."""
+    fill(cluster, "t", 0, range(100))
+    consumer = members.make(max_poll_records=10)
+    consumer.subscribe(["t"])
+    got = read(consumer, 10)
+    consumer.pause()
+    assert consumer.poll(timeout=0.05) == []
+    consumer.commit()
+    assert cluster.committed("g")["t", 0] == len(got)
+    consumer.resume()
+    assert numbers(got + read(consumer, 100 - len(got))) == {0: list(range(100))}
 
 
 @pytest.mark.parametrize("raised", [ValueError("mine"), KeyboardInterrupt()])
@@ -568,8 +594,8 @@ def test_s41_threads_that_commit_seek_and_pause_while_the_group_rebalances(clust
     assert failures == []
 
 
-def test_heartbeats_go_on_while_records_are_processed(cluster: Cluster, members: Members) -> None:
-    """test_s17: AIO 678, KPY 1896, 2070."""
+def test_s17_heartbeats_go_on_while_records_are_processed(cluster: Cluster, members: Members) -> None:
+    """aiokafka 678, kafka-python 1896, 2070."""
     fill_both(cluster, 100)
     consumer = members.make()
     consumer.subscribe(["t"])
@@ -579,8 +605,8 @@ def test_heartbeats_go_on_while_records_are_processed(cluster: Cluster, members:
     until(lambda: consumer.position("t", 0) >= 0 and cluster.requests()[api] > before + 5)
 
 
-def test_slow_commits_before_a_rebalance_return_nothing_of_what_goes(cluster: Cluster, members: Members) -> None:
-    """test_s01 with a commit that takes its time."""
+def test_s01_slow_commits_before_a_rebalance_return_nothing_of_what_goes(cluster: Cluster, members: Members) -> None:
+    """KAFKA-14196, with a commit that takes its time."""
     fill_both(cluster, 3_000)
     first, second = members.make(max_poll_records=20), members.make()
     first.subscribe(["t"], on_revoked=lambda _: None)

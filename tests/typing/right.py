@@ -5,6 +5,8 @@ It is checked, not run.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import assert_type
 
 import kwire
@@ -51,11 +53,34 @@ def value_of(record: kwire.ConsumerRecord) -> bytes | None:
     return record.value
 
 
+async def given_back(partitions: Sequence[kwire.TopicPartition]) -> None:
+    assert partitions
+
+
+def process(bootstrap: str) -> None:
+    with (
+        kwire.Consumer(bootstrap, group="billing", commit="manual", group_protocol="consumer") as consumer,
+        kwire.Producer(bootstrap, transactional_id="billing-1") as producer,
+    ):
+        consumer.subscribe(re.compile(r"orders-\d+"), on_assigned=print)
+        batch = consumer.poll_batch(timeout=1.0)
+        assert_type(batch.commit(), None)
+        for record in consumer:
+            consumer.commit(record)
+            consumer.commit({(record.topic, record.partition): record.offset + 1})
+        producer.send_offsets(batch, group=consumer)
+
+
 async def read_from_a_task(bootstrap: str) -> None:
     async with kwire.aio.Consumer(bootstrap, max_wait_ms=100) as consumer:
         consumer.assign([("orders", 0, "earliest")])
         assert_type(await consumer.poll(timeout=1.0), list[kwire.ConsumerRecord])
         assert_type(await consumer.position("orders", 0), int)
+        await consumer.subscribe(["orders"], on_revoked=given_back)
+        batch = await consumer.poll_batch(100)
+        await batch.commit()
+        assert_type(await consumer.lag(), dict[kwire.TopicPartition, kwire.consumer.Lag])
+        assert_type(await consumer.committed(), dict[kwire.TopicPartition, kwire.Offset | None])
         async for record in consumer:
             assert_type(record, kwire.ConsumerRecord)
 
