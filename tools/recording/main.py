@@ -18,6 +18,10 @@ from recording.script import APIS
 from recording.wire import Wire
 
 VERSIONS = ("0.8.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.1", "4.3.1")
+# Kafka 3.9 has the new groups (KIP-848) as a preview, which must be switched on.
+_SETTINGS = {
+    "3.9.1": {"group.coordinator.rebalance.protocols": "classic,consumer", "unstable.feature.versions.enable": "true"}
+}
 # Expected errors: a fetch beyond the end of partition 1; and version 0 of committed offsets, which ZooKeeper keeps, so
 # that brokers without one reject that version although they offer it.
 _WANTED_CODES = {
@@ -31,7 +35,8 @@ def record(version: str) -> int:
     """Record one broker. Return the number of exchanges."""
     shutil.rmtree(fixtures.ROOT / version, ignore_errors=True)
     count = 0
-    with KafkaCluster(version, sasl=has_sasl(version)) as cluster, Wire(HOST, cluster.port(1)) as wire:
+    kafka = KafkaCluster(version, sasl=has_sasl(version), settings=_SETTINGS.get(version))
+    with kafka as cluster, Wire(HOST, cluster.port(1)) as wire:
         scene = set_up(cluster, wire)
         for name, ask in APIS.items():
             for number in scene.versions(api(name).request):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from recording import connections, groups, records, topics, transactions
+from recording import connections, groups, new_groups, records, topics, transactions
 from recording.scene import Scene
 from recording.wire import Exchange
 
@@ -35,6 +35,15 @@ APIS: Mapping[str, Callable[[Scene, int], Exchange]] = {
     "SyncGroup": groups.sync_group,
     "Heartbeat": groups.heartbeat,
     "LeaveGroup": groups.leave_group,
+    "ConsumerGroupHeartbeat": new_groups.consumer_group_heartbeat,
+    "ConsumerGroupDescribe": new_groups.consumer_group_describe,
+    "ShareGroupHeartbeat": new_groups.share_group_heartbeat,
+    "ShareGroupDescribe": new_groups.share_group_describe,
+    "ShareFetch": new_groups.share_fetch,
+    "ShareAcknowledge": new_groups.share_acknowledge,
+    "DescribeShareGroupOffsets": new_groups.describe_share_group_offsets,
+    "AlterShareGroupOffsets": new_groups.alter_share_group_offsets,
+    "DeleteShareGroupOffsets": new_groups.delete_share_group_offsets,
     "CreateTopics": topics.create_topics,
     "CreatePartitions": topics.create_partitions,
     "DescribeConfigs": topics.describe_configs,
