@@ -1,4 +1,4 @@
-"""Send the requests of groups whose members the broker assigns: consumer groups (KIP-848) and share groups (KIP-932)."""
+"""Send the requests of groups whose members the broker assigns: consumer groups of KIP-848, and share groups."""
 
 from __future__ import annotations
 
