@@ -3,7 +3,7 @@
 Each command is one file; `kwire --help` imports none of them. `capture/` and `logs/` know neither click nor a terminal.
 
     app.py            the group, its table of commands, and how an exception becomes an exit code
-    <command>.py      a command: metadata, versions, produce, consume, encode, send, dump_log, schema, error, broker
+    <command>.py      a command: metadata, versions, produce, consume, encode, send, dump_log, schema, error, ...
     decode/           `kwire decode`: frames and captures explained
     capture/          Kafka's frames out of pcap and pcapng files
     logs/             the files of a broker's log directory
@@ -14,9 +14,10 @@ Each command is one file; `kwire --help` imports none of them. `capture/` and `l
     error_report.py   exit codes, and exceptions as text
     message_json.py   messages as Kafka's JSON
     record_json.py    records and batches as JSON
+    verifiable.py     what the clients of Kafka's system tests have in common: properties files, events
     kcat_format.py    the format strings of `kwire consume -F`
 
-Imports: admin, broker, consumer, producer, cluster, net, session, protocol, records, wire.
+Imports: admin, broker, share, consumer, producer, cluster, net, session, protocol, records, wire.
 """
 
 from __future__ import annotations

@@ -36,6 +36,14 @@ COMMANDS = {
     "groups": "Groups of consumers: list, describe, lag, reset, delete.",
     "broker": "Run a cluster of embedded brokers until Ctrl-C.",
 }
+# Those that Kafka's system tests run, listed apart.
+TEST_CLIENTS = {
+    "verifiable-producer": "Produce numbers; report each as JSON.",
+    "verifiable-consumer": "Consume as a group's member; report as JSON.",
+    "verifiable-share-consumer": "Consume as a share group's member.",
+    "transactional-message-copier": "Copy records in transactions.",
+}
+COMMANDS |= TEST_CLIENTS
 
 # A full or broken disk.
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -65,7 +73,9 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # click's own method would import every command for its help.
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([item for item in COMMANDS.items() if item[0] not in TEST_CLIENTS])
+        with formatter.section("Clients for Kafka's system tests"):
+            formatter.write_dl(list(TEST_CLIENTS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

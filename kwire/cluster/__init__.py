@@ -2,6 +2,7 @@
 
     cluster       `kwire.Cluster`: connections that several clients share
     config        the options that all clients have
+    security_properties  TLS and SASL by the names of Java's property files
     requests      state machines, the requests that they return, routes
     metadata      the snapshot of brokers, topics and leaders, and when to request a new one
     connections   one Session per broker connection; the handshake that each broker needs

@@ -17,7 +17,7 @@ columns and options of Spark's own Kafka connector and no jar. Writes are at lea
 
 PySpark and pyarrow (`pip install kwire[spark]`) are imported on first use.
 
-Imports: consumer, producer, admin, net, session.
+Imports: consumer, producer, admin, cluster, net, session.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kwire.cluster import ClientConfig
+from kwire.cluster.security_properties import SECURITY_PROPERTIES
 from kwire.consumer.options import ConsumerOptions
 from kwire.errors import ConfigurationError
 from kwire.producer.options import ProducerSettings
@@ -228,4 +229,4 @@ def test_docs_name_every_option() -> None:
     named = set(re.findall(r"`([\w.]+)`", page))
     own = {*options._READ, *options._BATCH_READ, *options._STREAM_READ, *options._WRITE}
     properties = {"bootstrap.servers", *client_options._CLIENT, *client_options._PRODUCER, *client_options._CONSUMER}
-    assert own | properties | set(client_options.SECURITY_PROPERTIES) <= named
+    assert own | properties | set(SECURITY_PROPERTIES) <= named

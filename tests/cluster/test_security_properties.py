@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kwire.cluster.security_properties import parse_jaas
+from kwire.cluster.security_properties import tls_and_sasl as translate
 from kwire.errors import ConfigurationError
 from kwire.net import Tls
 from kwire.session import Sasl
-from kwire.spark.client_options import parse_jaas, tls_and_sasl
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required username=u password=p;"
@@ -68,7 +69,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required userna
     ],
 )
 def test_translates(properties: dict[str, str], tls: Tls | None, sasl: Sasl | None) -> None:
-    assert tls_and_sasl(properties) == (tls, sasl)
+    assert translate(properties, "kafka.") == (tls, sasl)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_translates(properties: dict[str, str], tls: Tls | None, sasl: Sasl | No
 )
 def test_refuses(properties: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        tls_and_sasl(properties)
+        translate(properties, "kafka.")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_refuses(properties: dict[str, str], message: str) -> None:
     ],
 )
 def test_parse_jaas(text: str, expected: tuple[str, str]) -> None:
-    assert parse_jaas(text, "PLAIN") == expected
+    assert parse_jaas(text, "PLAIN", "kafka.") == expected
 
 
 @pytest.mark.parametrize(
@@ -138,5 +139,5 @@ def test_parse_jaas(text: str, expected: tuple[str, str]) -> None:
 )
 def test_parse_jaas_refuses_without_showing_the_password(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        parse_jaas(text, "PLAIN")
+        parse_jaas(text, "PLAIN", "kafka.")
     assert "s3cret" not in str(caught.value)
