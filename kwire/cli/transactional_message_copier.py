@@ -77,7 +77,8 @@ def command(
 ) -> ExitCode:  # fmt: skip
     """Copy records in transactions.
 
-    The positions of a consumer group are in them. For Kafka's system tests. SIGTERM ends it after the transaction that it is in.
+    The positions of a consumer group are in them. For Kafka's system tests. SIGTERM ends it after the transaction that
+    it is in.
     """
     from kwire.cluster import ClientConfig
     from kwire.consumer import Consumer, ConsumerOptions, stop_on_signals
