@@ -60,6 +60,7 @@ from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kwire.cluster.thread import LoopThread
     from kwire.consumer.commits import CommitManager
     from kwire.records.reader import RecordReader, RecordSlice
 
@@ -94,7 +95,7 @@ class ConsumerClient:
         shared: dict[str, Any] = {**CLIENT_DEFAULTS, **options}
         own = {name: shared.pop(name) for name in list(shared) if name in ConsumerOptions.option_names()}
         self._options = ConsumerOptions(**own)
-        self._runtime = open_loop_thread(self._name, bootstrap, shared, "consumer")
+        self._runtime = self._open_loop(bootstrap, shared)
         self._config = config = self._runtime.config
         self._fetch_buffer = FetchBuffer(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
         self._commits = self._new_commits()
@@ -103,7 +104,7 @@ class ConsumerClient:
             self._fetch_buffer,
             self._new_offset_fetcher(),
             backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
-            random=Random(),
+            random=self._new_random(),
             request_timeout_ms=config.request_timeout_ms,
             max_frame_bytes=config.max_frame_bytes,
             replica_max_age_ms=config.metadata_max_age_ms,
@@ -126,6 +127,13 @@ class ConsumerClient:
         self._is_woken = False
         # What was returned since the program last asked for records, with the position before and the leader epoch.
         self._in_hand: list[HandedOut] = []
+
+    def _open_loop(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> LoopThread:
+        return open_loop_thread(self._name, bootstrap, options, "consumer")
+
+    def _new_random(self) -> Random:
+        """Return a source of jitter and ids; a simulation has its own."""
+        return Random()
 
     def __repr__(self) -> str:
         config, state = self._config, ", closed" if self._is_closed else ""
@@ -671,7 +679,7 @@ class ConsumerClient:
             is_committed_only=self._options.is_committed_only,
             unknown_topic_timeout_ms=self._options.unknown_topic_timeout_ms,
             backoff=Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_ms_max),
-            random=Random(),
+            random=self._new_random(),
         )
 
     async def _find_offsets(

@@ -20,7 +20,6 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import partial
 from math import inf
-from random import Random
 from re import Pattern
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
@@ -103,7 +102,7 @@ class GroupClient(ConsumerClient):
             instance_id=options.group_instance_id,
             unknown_topic_timeout_ms=options.unknown_topic_timeout_ms,
             backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
-            random=Random(),
+            random=self._new_random(),
             wake=self._runtime.wakeup,
         )
 
@@ -239,7 +238,7 @@ class GroupClient(ConsumerClient):
             post=self._post,
             poll_timer=self._gate.timer,
             backoff=Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_ms_max),
-            random=Random(),
+            random=self._new_random(),
             request_timeout_ms=self._config.request_timeout_ms,
             in_background=self._in_background,
             wake=self._runtime.wakeup,

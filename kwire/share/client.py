@@ -51,6 +51,9 @@ from kwire.share.metrics import ShareConsumerMetrics
 from kwire.share.options import ShareConsumerOptions
 from kwire.share.record import ShareRecord
 
+if TYPE_CHECKING:
+    from kwire.cluster.thread import LoopThread
+
 # The longest wait in seconds without a check: a missed wake-up would cause a delay, not a hang.
 _WAIT_MAX = 1.0
 # The next records are fetched while the caller works on the last ones, if he takes less than this part of a lock for
@@ -85,7 +88,7 @@ class ShareConsumerClient:
         shared: dict[str, Any] = {"allow_auto_create_topics": False, **options}
         own = {name: shared.pop(name) for name in list(shared) if name in ShareConsumerOptions.option_names()}
         self._options = ShareConsumerOptions(**own)
-        self._runtime = open_loop_thread(self._name, bootstrap, shared, "share consumer")
+        self._runtime = self._open_loop(bootstrap, shared)
         self._config = config = self._runtime.config
         self._buffer = ShareBuffer()
         self._poll_timer = PollTimer()
@@ -94,7 +97,7 @@ class ShareConsumerClient:
             self._options,
             self._buffer,
             backoff=backoff,
-            random=Random(),
+            random=self._new_random(),
             clock_now=self._runtime.clock.now,
             request_timeout_ms=config.request_timeout_ms,
             on_result=self._post_result,
@@ -105,7 +108,7 @@ class ShareConsumerClient:
             max_poll_interval_ms=self._options.max_poll_interval_ms,
             poll_timer=self._poll_timer,
             backoff=backoff,
-            random=Random(),
+            random=self._new_random(),
             assign=self._fetcher.assign,
             lose=self._fetcher.lose,
             post_error=self._buffer.post,
@@ -126,6 +129,13 @@ class ShareConsumerClient:
         self._is_closed = False
         self._is_woken = False
         self._runtime.deliver_before_end(self._close_with_cluster)
+
+    def _open_loop(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> LoopThread:
+        return open_loop_thread(self._name, bootstrap, options, "share consumer")
+
+    def _new_random(self) -> Random:
+        """Return a source of jitter and ids; a simulation has its own."""
+        return Random()
 
     def __repr__(self) -> str:
         config, state = self._config, ", closed" if self._is_closed else f", {self._membership.state.value}"

@@ -11,10 +11,14 @@ random numbers are simulated. A plan is a function of scenario and seed, and a r
     network    connections that delay, split, cut or lose bytes; the simulated KafkaSelector
     cluster    embedded brokers in a world
     clients    a producer, a reader, a transactional job
+    program    user code as coroutines on virtual time, and what a client has instead of a thread
+    members    members of a group: the consumer, and the user code around it
     schedule   the vocabulary of a plan: work and disturbances
     scenario   named families of plans; drawing a plan from a seed
     history    what clients did and what logs hold
     checker    whether the history keeps every promise, transactions included
+    group_scenario, group_history, group_checker, group_world
+               the same for groups: families, evidence, promises, and the course of a run
     conduct    whether the requests of the sender keep the rules of order
     run        one run from a plan to a report
     shrink     the fewest disturbances that still cause an anomaly
@@ -22,10 +26,16 @@ random numbers are simulated. A plan is a function of scenario and seed, and a r
 Imports: broker, consumer, producer, cluster, net, session, protocol, records, wire.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from kwire.simulation.checker import Anomaly
+from kwire.simulation.group_scenario import GROUP_SCENARIOS
 from kwire.simulation.run import Report, run
-from kwire.simulation.scenario import SCENARIOS, Plan, Scenario, plan
+from kwire.simulation.scenario import PRODUCER_SCENARIOS, Plan, Scenario, plan
 from kwire.simulation.shrink import shrink
+
+SCENARIOS: Mapping[str, Scenario] = MappingProxyType({**PRODUCER_SCENARIOS, **GROUP_SCENARIOS})
 
 
 def simulate(scenario: str, seed: int, *, keeps_trace: bool = False) -> Report:
@@ -33,4 +43,16 @@ def simulate(scenario: str, seed: int, *, keeps_trace: bool = False) -> Report:
     return run(plan(SCENARIOS[scenario], seed), keeps_trace=keeps_trace)
 
 
-__all__ = ["SCENARIOS", "Anomaly", "Plan", "Report", "Scenario", "plan", "run", "shrink", "simulate"]
+__all__ = [
+    "GROUP_SCENARIOS",
+    "PRODUCER_SCENARIOS",
+    "SCENARIOS",
+    "Anomaly",
+    "Plan",
+    "Report",
+    "Scenario",
+    "plan",
+    "run",
+    "shrink",
+    "simulate",
+]

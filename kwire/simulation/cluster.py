@@ -7,7 +7,7 @@ brokers, leaders and topics between two turns, and copies logs before their reco
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -16,6 +16,7 @@ from kwire.broker.broker import Broker
 from kwire.broker.cluster import served_versions
 from kwire.broker.cluster_state import ClusterState, Node, Topic
 from kwire.broker.faults import Effect, Fault
+from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.metadata import METADATA
 from kwire.broker.handlers.produce import PRODUCE
 from kwire.broker.handlers.table import HANDLERS
@@ -37,8 +38,11 @@ _FIRST_PORT = 9091
 class SimulatedBroker(Broker):
     """A broker that can return stale metadata and throttle. `seen` counts its responses."""
 
-    def __init__(self, id: int, cluster: ClusterState, seen: Counter[str]) -> None:
+    def __init__(
+        self, id: int, cluster: ClusterState, seen: Counter[str], acting_client: Callable[[str], object]
+    ) -> None:
         super().__init__(id, cluster, HANDLERS)
+        self.acting_client = acting_client  # gets the client whose request is handled now
         self._seen = seen
         self._lags_until = 0.0
         self._past: MetadataResponse | None = None
@@ -60,6 +64,10 @@ class SimulatedBroker(Broker):
 
     def heal(self) -> None:
         self._lags_until, self._throttles = 0.0, 0
+
+    def _run(self, handler: Handler[Any], context: RequestContext, now: float) -> None:
+        self.acting_client(context.client_id or "")
+        super()._run(handler, context, now)
 
     def handle(self, context: RequestContext, now: float) -> None:
         request = context.request
@@ -131,7 +139,8 @@ class SimulatedCluster:
             self.state, self._selector, self.world, apis=served_versions(api_versions or {}),  # type: ignore[arg-type]
             apis_of={node: served_versions(versions) for node, versions in (api_versions_of or {}).items()},
         )  # fmt: skip
-        self.brokers = {id: SimulatedBroker(id, self.state, net.seen) for id in self.state.nodes}
+        self.acting_client = ""  # whose request a broker handles, or handled last
+        self.brokers = {id: SimulatedBroker(id, self.state, net.seen, self._act) for id in self.state.nodes}
         self.server.brokers.update(self.brokers)
         for node in nodes:
             self.server.listen(node.id, node.host, node.port)
@@ -139,6 +148,9 @@ class SimulatedCluster:
 
     def _turn(self) -> None:
         self.server.turn()
+
+    def _act(self, client: str) -> None:
+        self.acting_client = client
 
     @property
     def bootstrap(self) -> list[str]:

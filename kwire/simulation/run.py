@@ -22,11 +22,14 @@ from kwire.protocol import ApiKey
 from kwire.simulation.checker import Anomaly, Checker, Promises, anomalies_of_transactions
 from kwire.simulation.clients import Job, SimulatedProducer, SimulatedReader
 from kwire.simulation.cluster import SimulatedCluster
+from kwire.simulation.group_world import GroupWorld
 from kwire.simulation.history import History, Sent
+from kwire.simulation.members import Member
 from kwire.simulation.network import Connection, Network
 from kwire.simulation.scenario import KAFKAS, Client, Plan
 from kwire.simulation.schedule import (
     AddPartitions,
+    CloseMember,
     CloseProducer,
     CreateTopic,
     CutConnection,
@@ -34,15 +37,22 @@ from kwire.simulation.schedule import (
     FailRequests,
     Flush,
     ForgetProducers,
+    FreezeMember,
     Hold,
     JumpClock,
+    KillMember,
     LagMetadata,
+    MemberDisturbance,
     MoveLeader,
+    PauseMember,
+    RaiseInCallback,
     RecreateTopic,
     RefuseConnections,
     Rival,
+    SeekMember,
     Send,
     Silence,
+    SlowMember,
     StopBroker,
     Throttle,
     Toward,
@@ -65,6 +75,7 @@ class Injector:
         cluster: SimulatedCluster,
         producers: Mapping[str, SimulatedProducer],
         jobs: Mapping[str, Job],
+        members: Mapping[str, Member],
     ) -> None:
         self.hits: Counter[str] = Counter()
         self._net = net
@@ -72,6 +83,7 @@ class Injector:
         self._cluster = cluster
         self._producers = producers
         self._jobs = jobs
+        self._members = members
         self._faults: list[Fault] = []
 
     def plan(self, disturbances: Sequence[Disturbance]) -> None:
@@ -117,8 +129,37 @@ class Injector:
             case Rival(client=client):
                 self._hit(one)
                 self._jobs[client].rival()
+            case (
+                KillMember() | FreezeMember() | CloseMember() | SlowMember() | RaiseInCallback() | PauseMember()
+                | SeekMember()
+            ):  # fmt: skip
+                self._disturb_member(one)
             case _:
                 self._disturb_brokers(one)
+
+    def _disturb_member(self, one: MemberDisturbance) -> None:
+        member = self._members[one.member]
+        process = member.process
+        if process is None:
+            return
+        self._hit(one)
+        orders = process.orders
+        match one:
+            case KillMember(seconds=seconds, is_silent=is_silent):
+                process.kill(is_silent=is_silent)
+                member.restart_after(seconds)
+            case FreezeMember(seconds=seconds):
+                process.freeze(seconds)
+            case CloseMember(leave=leave):
+                orders.close, orders.leave = True, leave
+            case SlowMember(seconds=seconds):
+                orders.slow_seconds += seconds
+            case RaiseInCallback(times=times):
+                orders.raises += times
+            case PauseMember(seconds=seconds):
+                orders.pause_until = self._world.now() + seconds
+            case SeekMember():
+                orders.seek = True
 
     def _disturb_net(self, one: CutConnection | Silence | Hold | Trickle | RefuseConnections) -> None:
         address = self._cluster.address(one.node)
@@ -223,6 +264,11 @@ _START_MS = 1_700_000_000_000
 _SETTLING_SECONDS = 30.0
 # A probe is sent again, because it may meet dead connections, or partitions that the client does not know yet.
 _PROBES, _PROBE_SECONDS = 4, 5.0
+# How long a group may take to own, process and commit everything, and then to close.
+_GROUP_SECONDS, _CLOSING_SECONDS = 30.0, 60.0
+# The disturbances that separate no member from its group, and those of them after which nothing is read again.
+_TIDY = (CloseMember, SlowMember, PauseMember, RaiseInCallback, AddPartitions)
+_GENTLE = (*_TIDY, KillMember, SeekMember)
 # How long bytes and delayed requests may be under way.
 _LATE_SECONDS = 15.0
 # Turns that a loop may make for each virtual second, and for each record.
@@ -284,7 +330,8 @@ class Run:
             else:
                 self._producer(client, client.name)
         self.readers = [self._reader("reader")] if self.jobs else []
-        self.injector = Injector(self.net, self.cluster, self.producers, self.jobs)
+        self.group = GroupWorld(self.net, self.cluster, plan.members, list(plan.topics), f"{plan.scenario} {plan.seed}")
+        self.injector = Injector(self.net, self.cluster, self.producers, self.jobs, self.group.members)
         self._found: list[Anomaly] = []
 
     def run(self) -> Report:
@@ -309,6 +356,9 @@ class Run:
                 self._found += producer.conduct.anomalies
             checker = Checker(self.history, self._promises(), buffered)
             self._found += [*checker.anomalies(), *anomalies_of_transactions(self.history)]
+            self._found += self.group.anomalies(
+                self.history.logs, is_gentle=self._has_only(_GENTLE), is_tidy=self._is_tidy
+            )
         report.anomalies = self._found
         report.seconds = self.world.now()
         report.digest = self.trace.digest()
@@ -321,6 +371,15 @@ class Run:
             job.close()
         for one in self._clients:
             one.close()
+        self.group.close()
+
+    @property
+    def _is_tidy(self) -> bool:
+        """Return whether nothing is processed twice. A commit by the program itself may be too late for that."""
+        return self._has_only(_TIDY) and all(plan.commits in ("auto", "marks") for plan in self.plan.members)
+
+    def _has_only(self, kinds: tuple[type, ...]) -> bool:
+        return all(isinstance(one, kinds) for one in self.plan.disturbances)
 
     @property
     def _clients(self) -> list[SimulatedProducer | SimulatedReader]:
@@ -336,6 +395,7 @@ class Run:
         self.injector.plan(self.plan.disturbances)
         self.world.run(self.plan.calm_at)
         self.injector.heal()
+        self.group.heal()
         if self.jobs:
             self.readers.append(
                 self._reader("late reader", partition_max_bytes=100_000)
@@ -343,6 +403,7 @@ class Run:
         self._settle()
         self._probe_jobs()
         self._probe()
+        self._end_group()
         self.world.run(self.world.now() + _LATE_SECONDS)
         self._check_spinning()
 
@@ -357,6 +418,16 @@ class Run:
         for job in self.jobs.values():
             if not job.is_idle:
                 self._found.append(Anomaly("stuck", f"job {job.name} after {patience:.0f} s of calm"))
+
+    def _end_group(self) -> None:
+        """Wait until the members have processed and committed everything, then close them."""
+        if self.group.members:
+            self.world.run(self.world.now() + _GROUP_SECONDS, is_over=self.group.is_settled)
+            self.group.begin_to_end()
+            self.world.run(self.world.now() + _CLOSING_SECONDS, is_over=self.group.has_ended)
+            for member in self.group.members.values():
+                if member.process is not None:
+                    self._found.append(Anomaly("stuck", f"{member.process.name} does not close"))
 
     def _is_settled(self) -> bool:
         return not self.history.unresolved and all(job.is_idle for job in self.jobs.values())
@@ -442,8 +513,10 @@ class Run:
 
     def _check_spinning(self) -> None:
         bound = int(_TURNS_PER_SECOND * self.world.now() + _TURNS_PER_RECORD * len(self.history.sent))
-        for loop in (self.cluster.loop, *(one.loop for one in self._clients)):
-            if loop.turns > bound:
+        members = [process.consumer.thread for process in self.group.loops]
+        for loop in (self.cluster.loop, *(one.loop for one in (*self._clients, *members))):
+            served = 1 + len(self.group.members) if loop is self.cluster.loop else 1
+            if loop.turns > bound * served:
                 self._found.append(
                     Anomaly("spinning", f"{loop.name} made {loop.turns} turns in {self.world.now():.0f} s")
                 )
@@ -475,6 +548,7 @@ class Run:
             found[f"transactions: {name[3:]}"] = sum(getattr(one, name) for one in self.history.transactions)
         found["transactions: begun"] = len(self.history.transactions)
         found["turns"] = sum(producer.loop.turns for producer in self.producers.values())
+        found.update(self.group.coverage())
         return found
 
     def _producer(self, client: Client, name: str) -> SimulatedProducer:

@@ -18,6 +18,7 @@ from kwire.broker.options import FirstSequence
 from kwire.errors import ErrorCode
 from kwire.protocol import ApiKey
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
+from kwire.simulation.members import MemberPlan
 from kwire.simulation.schedule import (
     AddPartitions,
     CloseProducer,
@@ -115,6 +116,7 @@ class Plan:
     calm_at: float
     kafka_of: Mapping[int, str] = field(default_factory=dict)  # brokers with another version than `kafka`
     topic_configs: Mapping[str, str] = field(default_factory=dict)
+    members: tuple[MemberPlan, ...] = ()  # of the group, if there is one
 
     @property
     def recognises_duplicates(self) -> bool:
@@ -124,13 +126,13 @@ class Plan:
         return replace(self, disturbances=tuple(disturbances))
 
 
-_SETTINGS: Mapping[str, Sequence[Any]] = {
+SETTINGS: Mapping[str, Sequence[Any]] = {
     "linger_ms": (0, 0, 5, 20),
     "batch_bytes": (200, 400, 1_000),
     "max_request_bytes": (1_000, 4_000, 100_000),
     "compression": ("none", "none", "gzip", "lz4", "snappy"),
 }
-_CONFIG: Mapping[str, Sequence[Any]] = {
+CONFIG: Mapping[str, Sequence[Any]] = {
     "request_timeout_ms": (1_000, 3_000),
     "connect_timeout_ms": (500, 2_000),
     "idle_timeout_ms": (4_000, 540_000),  # longer than the request timeout
@@ -139,7 +141,7 @@ _CONFIG: Mapping[str, Sequence[Any]] = {
     "retry_backoff_ms_max": (200, 1_000),
     "max_in_flight": (1, 3, 5, 8),
 }
-_OPTIONS: Mapping[str, Sequence[Any]] = {
+OPTIONS: Mapping[str, Sequence[Any]] = {
     "replication_ms": (0, 5, 40),
     "min_insync_replicas": (1, 2),
     "default_replication_factor": (2, 3),
@@ -149,7 +151,7 @@ _OPTIONS: Mapping[str, Sequence[Any]] = {
 # A delivery timeout that outlasts every fault.
 FOR_EVER_MS = 300_000
 # Relative weights of the kinds of disturbances.
-_FAULTS: Mapping[str, int] = {
+FAULTS: Mapping[str, int] = {
     "cut": 6,
     "silence": 2,
     "hold": 4,
@@ -177,10 +179,10 @@ class Scenario:
 
     name: str
     about: str
-    settings: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _SETTINGS)
-    config: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _CONFIG)
-    options: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _OPTIONS)
-    faults: Mapping[str, int] = field(default_factory=lambda: _FAULTS)
+    settings: Mapping[str, Sequence[Any]] = field(default_factory=lambda: SETTINGS)
+    config: Mapping[str, Sequence[Any]] = field(default_factory=lambda: CONFIG)
+    options: Mapping[str, Sequence[Any]] = field(default_factory=lambda: OPTIONS)
+    faults: Mapping[str, int] = field(default_factory=lambda: FAULTS)
     kafkas: Sequence[str] = _NEWEST
     patience_ms: Sequence[int] = (FOR_EVER_MS,)
     delivers: bool = True
@@ -198,6 +200,10 @@ class Scenario:
     is_mixed: bool = False  # each broker has a version of its own
     topic_configs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     transactions: tuple[int, int] | None = None  # per client; None: no transactions
+
+    def plan(self, seed: int) -> Plan:
+        """Return the plan that a seed draws from this scenario."""
+        return Draw(self, seed).plan()
 
 
 _CROWD: Mapping[str, Any] = {
@@ -226,13 +232,13 @@ _TRANSACTIONS: Mapping[str, Any] = {
 
 def _scenario(name: str, about: str, **choices: Any) -> Scenario:
     """Return a scenario: the default choices, overridden by `choices`. A fault with weight 0 is never drawn."""
-    parts = {"settings": _SETTINGS, "config": _CONFIG, "options": _OPTIONS, "faults": _FAULTS}
+    parts = {"settings": SETTINGS, "config": CONFIG, "options": OPTIONS, "faults": FAULTS}
     for part, default in parts.items():
         choices[part] = {**default, **choices.get(part, {})}
     return Scenario(name=name, about=about, **choices)
 
 
-SCENARIOS: Mapping[str, Scenario] = {
+PRODUCER_SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
         _scenario("patient", "an idempotent producer with time enough: everything arrives, once and in order"),
@@ -288,7 +294,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         _scenario(
             "swapped",
             "topics that are created again while requests by name are in flight: the new topic gets them",
-            **{**_CROWD, "faults": {**dict.fromkeys(_FAULTS, 0), "swap": 1}, "faults_max": 4},
+            **{**_CROWD, "faults": {**dict.fromkeys(FAULTS, 0), "swap": 1}, "faults_max": 4},
             options={"first_sequence": (FirstSequence.ANY,)},
             kafkas=("2.8",),
             delivers=False,
@@ -307,7 +313,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         _scenario(
             "refusing",
             "leaders that return an error for what they appended, or forget the producer",
-            **{**_CROWD, "faults": {**dict.fromkeys(_FAULTS, 0), "storage": 6, "sequence": 5, "fatal": 1, "move": 1}},
+            **{**_CROWD, "faults": {**dict.fromkeys(FAULTS, 0), "storage": 6, "sequence": 5, "fatal": 1, "move": 1}},
             patience_ms=(500, 1_500),
             delivers=False,
         ),
@@ -370,7 +376,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             "as elder, with EndTxn requests that are applied during the next transaction (KAFKA-17754)",
             **{
                 **_TRANSACTIONS,
-                "faults": {**dict.fromkeys(_FAULTS, 0), "late end": 10, "move": 1},
+                "faults": {**dict.fromkeys(FAULTS, 0), "late end": 10, "move": 1},
                 "transactions": (10, 16),
                 "patience_ms": (FOR_EVER_MS,),
             },
@@ -430,10 +436,12 @@ _COORDINATOR_CODES = (
 
 def plan(scenario: Scenario, seed: int) -> Plan:
     """Return the plan that a seed draws from a scenario."""
-    return _Draw(scenario, seed).plan()
+    return scenario.plan(seed)
 
 
-class _Draw:
+class Draw:
+    """The choices of one seed."""
+
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self._scenario = scenario
         self._seed = seed

@@ -197,11 +197,77 @@ class Rival:
     client: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillMember:
+    """Kill a member's process, and start another after `seconds`. With `is_silent` its connections stay open."""
+
+    at: float
+    member: str
+    seconds: float
+    is_silent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeMember:
+    """Stop a member's process, network included, for `seconds`."""
+
+    at: float
+    member: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseMember:
+    """Have a member close its consumer and start again. `leave` is the argument of `close`."""
+
+    at: float
+    member: str
+    leave: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowMember:
+    """Have a member work on its next record for `seconds`."""
+
+    at: float
+    member: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseInCallback:
+    """Have a member raise in its next `times` callbacks."""
+
+    at: float
+    member: str
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseMember:
+    """Have a member pause all its partitions for `seconds`."""
+
+    at: float
+    member: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeekMember:
+    """Have a member go back a few records in each of its partitions."""
+
+    at: float
+    member: str
+
+
+MemberDisturbance = KillMember | FreezeMember | CloseMember | SlowMember | RaiseInCallback | PauseMember | SeekMember
+
 Disturbance = (
     UncleanElection | JumpClock | CutConnection | Silence | Hold | Trickle | RefuseConnections | StopBroker | MoveLeader
     | LagMetadata | Throttle
     | FailRequests | ForgetProducers | CreateTopic | AddPartitions | RecreateTopic | CloseProducer
     | Rival
+    | MemberDisturbance
 )  # fmt: skip
 
 

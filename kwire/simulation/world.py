@@ -40,10 +40,17 @@ class Loop:
         self._turn = turn
         self._is_due = False
         self._is_stopped = False
+        self._is_frozen = False
+
+    def freeze(self, is_frozen: bool) -> None:
+        """Make no turn while frozen, as a process that the system has stopped."""
+        self._is_frozen = is_frozen
+        if not is_frozen:
+            self.wake()
 
     def wake(self) -> None:
         """Run the loop at this moment, after the current action."""
-        if not self._is_due and not self._is_stopped:
+        if not (self._is_due or self._is_stopped or self._is_frozen):
             self._is_due = True
             self._world.at(self._world.now(), self._run)
 
@@ -53,7 +60,7 @@ class Loop:
     def _run(self, now: float) -> None:
         self._is_due = False
         before = self.turns
-        while not self._is_stopped:
+        while not (self._is_stopped or self._is_frozen):
             try:
                 self._turn()
             except WouldSleepError:

@@ -1,4 +1,4 @@
-"""Run 300 seeds of all scenarios: none shows an anomaly, and everything that can go wrong does, somewhere."""
+"""Run 300 seeds of producers: none shows an anomaly, and everything that can go wrong does, somewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kwire.simulation import SCENARIOS
+from kwire.simulation import PRODUCER_SCENARIOS as SCENARIOS
 from tests.simulation.replays import check
 
 SEEDS = 300

@@ -1,0 +1,63 @@
+"""What happened to a group in a run: what its members were given and did, and what its coordinators stored.
+
+Members write down what their user code saw; the committed offsets come from the brokers. It is the only evidence of
+`group_checker`, and nothing of it comes from the state of the consumers under test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+TopicPartition = tuple[str, int]
+
+# What user code of a member sees and does:
+#   assigned, revoked, lost   a callback of a rebalance begins
+#   handed                    it gets a record
+#   processed                 its work on a record is over
+#   sought, moved             it continues at another offset; `moved`: the consumer was asked to commit that, too
+#   ended                     the process is closed or killed
+MemberEventKind = Literal["assigned", "revoked", "lost", "handed", "processed", "sought", "moved", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberEvent:
+    at: float
+    kind: MemberEventKind
+    member: str  # a process: m0.0, after a restart m0.1
+    partition: TopicPartition = ("", -1)
+    offset: int = -1
+    value: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedEvent:
+    """A coordinator stored an offset that `client` sent; `is_in_transaction` when the transaction was committed."""
+
+    at: float
+    client: str
+    partition: TopicPartition
+    offset: int
+    is_in_transaction: bool = False
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """All events in their order, and what is committed and owned now."""
+
+    events: list[MemberEvent | CommittedEvent] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)  # errors that no fault explains
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    owners: dict[TopicPartition, set[str]] = field(default_factory=dict)
+
+    def add(self, event: MemberEvent | CommittedEvent) -> None:
+        self.events.append(event)
+        if isinstance(event, CommittedEvent):
+            self.committed[event.partition] = event.offset
+        elif event.kind == "assigned":
+            self.owners.setdefault(event.partition, set()).add(event.member)
+        elif event.kind in ("revoked", "lost"):
+            self.owners.get(event.partition, set()).discard(event.member)
+        elif event.kind == "ended":
+            for owners in self.owners.values():
+                owners.discard(event.member)

@@ -1,0 +1,168 @@
+"""Scenarios of groups: members, their programs and what disturbs them, beside a producer that sends all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kwire.broker.faults import Cut, Delay, Disconnect, Effect, Mute, Refuse
+from kwire.errors import ErrorCode
+from kwire.protocol import ApiKey
+from kwire.simulation.members import MemberPlan
+from kwire.simulation.scenario import CONFIG, OPTIONS, SETTINGS, Draw, Plan, Scenario
+from kwire.simulation.schedule import (
+    CloseMember,
+    Disturbance,
+    FailRequests,
+    FreezeMember,
+    KillMember,
+    PauseMember,
+    RaiseInCallback,
+    SeekMember,
+    SlowMember,
+)
+
+# The broker's options that make a group quick.
+_GROUP_OPTIONS: Mapping[str, Sequence[Any]] = {
+    "group_initial_rebalance_delay_ms": (0, 0, 300),
+    "group_min_session_timeout_ms": (500,),
+    "consumer_group_session_timeout_ms": (1_500, 3_000),
+    "consumer_group_min_session_timeout_ms": (500,),
+    "consumer_group_heartbeat_interval_ms": (200, 500),
+    "consumer_group_min_heartbeat_interval_ms": (100,),
+}
+_GROUP_CONFIG: Mapping[str, Sequence[Any]] = {
+    "request_timeout_ms": (1_000, 3_000),
+    "retry_backoff_ms": (10, 100),
+    "retry_backoff_ms_max": (200, 1_000),
+    "metadata_max_age_ms": (2_000, 300_000),
+}
+_CLASSIC: Mapping[str, Sequence[Any]] = {
+    "group_protocol": ("classic",),
+    "assignors": ("cooperative-sticky",),
+    "session_timeout_ms": (1_500, 3_000),
+    "heartbeat_interval_ms": (200, 500),
+}
+_MEMBER: Mapping[str, Sequence[Any]] = {
+    "max_poll_records": (1, 5, 50, 500),
+    "max_wait_ms": (100, 500),
+    "max_poll_interval_ms": (2_000, 10_000, 300_000),
+    "commit_interval_ms": (100, 500, 2_000),
+    "partition_max_bytes": (200, 2_000, 100_000),
+}
+_MEMBER_FAULTS: Mapping[str, int] = {"kill": 5, "close member": 4}
+
+# Requests of groups, with how often they are disturbed.
+_APIS: Mapping[str, Sequence[ApiKey]] = {
+    "classic": (
+        ApiKey.JOIN_GROUP, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH,
+        ApiKey.OFFSET_FETCH, ApiKey.FIND_COORDINATOR, ApiKey.FETCH, ApiKey.LIST_OFFSETS,
+    ),
+}  # fmt: skip
+_COORDINATOR_CODES = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+_LEADER_CODES = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupScenario(Scenario):
+    """The choices of a family of groups. `member_settings` are options of their consumers."""
+
+    members: tuple[int, int] = (2, 4)
+    member_settings: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    member_config: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _GROUP_CONFIG)
+    commits: Sequence[str] = ("auto", "auto", "marks", "manual", "async")
+    protocol: str = "classic"
+
+    def plan(self, seed: int) -> Plan:
+        return _GroupDraw(self, seed).plan()
+
+
+def _group(name: str, about: str, **choices: Any) -> GroupScenario:
+    parts = {"settings": SETTINGS, "config": CONFIG, "options": {**OPTIONS, **_GROUP_OPTIONS}}
+    for part, default in parts.items():
+        choices[part] = {**default, **choices.get(part, {})}
+    choices["member_settings"] = {**_MEMBER, **choices.get("member_settings", {})}
+    return GroupScenario(
+        name=name, about=about, **{"kafkas": ("newest",), "faults_max": 6, "sends": (10, 20), **choices}
+    )
+
+
+GROUP_SCENARIOS: Mapping[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        _group(
+            "cooperative",
+            "classic members with the cooperative-sticky assignor are killed, closed and started again",
+            member_settings=_CLASSIC,
+            faults=_MEMBER_FAULTS,
+        ),
+    )
+}
+
+
+class _GroupDraw(Draw):
+    def __init__(self, scenario: GroupScenario, seed: int) -> None:
+        super().__init__(scenario, seed)
+        self._group = scenario
+        self._names = ["p0"]
+        self._members = [f"m{index}" for index in range(self._random.randint(*scenario.members))]
+
+    def plan(self) -> Plan:
+        members = tuple(self._member_plan(name) for name in self._members)
+        return replace(super().plan(), members=members)
+
+    def _member_plan(self, name: str) -> MemberPlan:
+        random, scenario = self._random, self._group
+        settings = {"group": "g", **self._choose(scenario.member_settings)}
+        commits = random.choice(scenario.commits)
+        settings["commit"] = commits if commits in ("auto", "marks") else "manual"
+        return MemberPlan(
+            name=name, settings=settings, config=self._choose(scenario.member_config), commits=commits,
+            work=(0.0, random.choice((0.0, 0.005, 0.03))), poll=random.choice((0.0, 0.1, 1.0)) or 0.02,
+            starts_at=random.choice((0.0, random.uniform(0.0, self._seconds))),
+        )  # fmt: skip
+
+    def _member(self) -> str:
+        return self._random.choice(self._members)
+
+    def _maybe_client(self) -> str | None:
+        return None
+
+    def _make(self, kind: str) -> Sequence[Disturbance]:
+        random = self._random
+        makers: dict[str, Callable[[], Disturbance]] = {
+            "kill": lambda: KillMember(
+                at=self._when(), member=self._member(), seconds=random.uniform(0.0, 4.0),
+                is_silent=random.random() < 0.3,
+            ),
+            "freeze": lambda: FreezeMember(at=self._when(), member=self._member(), seconds=random.uniform(0.1, 6.0)),
+            "close member": lambda: CloseMember(
+                at=self._when(), member=self._member(), leave=random.choice((None, None, True, False))
+            ),
+            "slow": lambda: SlowMember(at=self._when(), member=self._member(), seconds=random.uniform(0.1, 5.0)),
+            "raise": lambda: RaiseInCallback(at=self._when(), member=self._member(), times=random.randint(1, 3)),
+            "pause": lambda: PauseMember(at=self._when(), member=self._member(), seconds=random.uniform(0.1, 3.0)),
+            "seek": lambda: SeekMember(at=self._when(), member=self._member()),
+            "group request": self._group_request,
+        }  # fmt: skip
+        return [makers[kind]()] if kind in makers else super()._make(kind)
+
+    def _group_request(self) -> Disturbance:
+        random = self._random
+        api = random.choice(_APIS[self._group.protocol])
+        codes = _LEADER_CODES if api in (ApiKey.FETCH, ApiKey.LIST_OFFSETS) else _COORDINATOR_CODES
+        effects: list[Effect] = [
+            Refuse(random.choice(codes)), Refuse(random.choice(codes), applied=True), Disconnect(),
+            Disconnect(applied=True), Cut(random.randint(1, 40)), Mute(), Mute(applied=True),
+            Delay(random.randint(50, 2_500)), Delay(random.randint(50, 2_500), applied=True),
+        ]  # fmt: skip
+        effect = random.choice(effects)
+        if random.random() < 0.5:
+            return FailRequests(at=0.0, api=api, effect=effect, after=random.randint(0, 10), times=random.randint(1, 2))
+        return FailRequests(at=self._when(), api=api, effect=effect, times=random.randint(1, 3))

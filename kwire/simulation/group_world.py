@@ -1,0 +1,114 @@
+"""A consumer group in a run: its members, the record of what they do, when it has settled, and what was wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from kwire.broker.offsets import OffsetAndMetadata
+from kwire.cluster import PendingRequest
+from kwire.errors import ErrorCode
+from kwire.simulation.checker import Anomaly
+from kwire.simulation.cluster import SimulatedCluster
+from kwire.simulation.group_checker import GroupChecker, GroupPromises
+from kwire.simulation.group_history import CommittedEvent, GroupHistory, TopicPartition
+from kwire.simulation.history import LogCopy
+from kwire.simulation.members import Member, MemberPlan, Process
+from kwire.simulation.network import Network
+from kwire.simulation.program import Watch
+
+GROUP = "g"
+
+
+class GroupWorld:
+    """The members of one group, and the record of what they do."""
+
+    def __init__(
+        self, net: Network, cluster: SimulatedCluster, plans: Sequence[MemberPlan], topics: Sequence[str], seed: str
+    ) -> None:
+        self.history = GroupHistory()
+        self._world = net.world
+        self._cluster = cluster
+        self._live: frozenset[str] = frozenset()
+        self._settled_events: int | None = None
+        self._found: list[Anomaly] = []
+        self._record_commits()
+        self.members = {
+            plan.name: Member(net, plan, self.history, topics, cluster.bootstrap, seed, self._watch) for plan in plans
+        }
+        for member in self.members.values():
+            self._world.at(member.plan.starts_at, member.start)
+
+    def _record_commits(self) -> None:
+        """Note each offset that the coordinators store, with the client whose request did it."""
+        offsets, cluster, world = self._cluster.state.offsets, self._cluster, self._world
+        commit = offsets.commit
+
+        def recorded(group: str, partition: TopicPartition, committed: OffsetAndMetadata) -> ErrorCode:
+            error = commit(group, partition, committed)
+            if error is ErrorCode.NONE and group == GROUP:
+                self.history.add(CommittedEvent(world.now(), cluster.acting_client, partition, committed.offset))
+            return error
+
+        offsets.commit = recorded  # type: ignore[method-assign, assignment]
+
+    def _watch(self, process: str) -> Watch:
+        def watch(call: PendingRequest, now: float) -> PendingRequest:
+            return call
+
+        return watch
+
+    # -- the course of a run
+
+    def heal(self) -> None:
+        """Start what does not run."""
+        for member in self.members.values():
+            member.start()
+
+    def is_settled(self) -> bool:
+        """Return whether all members run, each partition has one owner, and all offsets are committed."""
+        for partition in self._cluster.state.partitions():
+            key = partition.topic, partition.index
+            end = partition.log.end_offset
+            if self.history.committed.get(key, 0) < end or len(self.history.owners.get(key, ())) != 1:
+                return False
+        return all(member.process is not None for member in self.members.values())
+
+    def begin_to_end(self) -> None:
+        """Close all members: what they own now is what the group has come to."""
+        self._live = frozenset(process.name for process in self._processes())
+        self._settled_events = len(self.history.events)
+        for member in self.members.values():
+            member.is_over = True
+            if member.process is not None:
+                member.process.orders.close = True
+
+    def has_ended(self) -> bool:
+        return all(member.process is None for member in self.members.values())
+
+    def close(self) -> None:
+        for member in self.members.values():
+            for process in member.processes:
+                process.consumer.thread.close()
+                process.program.discard()
+
+    def _processes(self) -> Iterator[Process]:
+        for member in self.members.values():
+            if member.process is not None:
+                yield member.process
+
+    def coverage(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for event in self.history.events:
+            found["group: committed" if isinstance(event, CommittedEvent) else f"group: {event.kind}"] += 1
+        return found
+
+    @property
+    def loops(self) -> list[Process]:
+        return [process for member in self.members.values() for process in member.processes]
+
+    def anomalies(self, logs: Sequence[LogCopy], *, is_gentle: bool, is_tidy: bool) -> list[Anomaly]:
+        found = [Anomaly("member", what) for what in self.history.unexpected]
+        records = {(log.topic, log.partition): dict(log.records) for log in logs if not log.is_deleted}
+        promises = GroupPromises(is_gentle, is_tidy, self._live, self._settled_events)
+        return [*found, *self._found, *GroupChecker(self.history, records, promises).anomalies()]

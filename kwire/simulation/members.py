@@ -1,0 +1,286 @@
+"""Members of a group in a simulated world: the real consumer, and the user code around it.
+
+A `Member` is a place in the group, such as a pod: it has one process after another, and a static member's processes
+have the same instance id. A process polls, works on each record, commits in its way, and notes in the history what it
+sees. It can be told to be slow, to raise in callbacks, to pause, to seek, to close, and it can be frozen or killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from kwire.cluster import ClientConfig
+from kwire.cluster.waiting import awaited
+from kwire.consumer.group_client import GroupClient
+from kwire.consumer.record import ConsumerRecord
+from kwire.errors import (
+    CommitError,
+    CommitFailedError,
+    ConfigurationError,
+    KwireError,
+    NodeError,
+    RebalanceInProgressError,
+    RequestTimeoutError,
+)
+from kwire.simulation.group_history import GroupHistory, MemberEvent, MemberEventKind, TopicPartition
+from kwire.simulation.network import Network
+from kwire.simulation.program import Program, SimulatedThread, SimulatedWaiter, Watch, sleep
+
+# Seconds between the end of a process and the next one, if nothing else was said.
+_RESTART_SECONDS = 0.5
+# Seconds after which a process must have closed; the consumer gets as much time as it has by default.
+_CLOSE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPlan:
+    """A member of a group. `settings` are options of the consumer, `config` those of all clients.
+
+    commits    "auto", "marks", "manual" after each poll, or "async", which does not wait
+    work       seconds for a record: shortest and longest
+    poll       seconds that a poll may take
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    config: Mapping[str, Any]
+    commits: str = "auto"
+    work: tuple[float, float] = (0.0, 0.01)
+    poll: float = 0.5
+    starts_at: float = 0.0
+
+
+class CallbackFailedError(Exception):
+    """What user code raises in a callback, because the plan says so."""
+
+
+class SimulatedConsumer(GroupClient):
+    """The consumer of a program in the simulated world."""
+
+    _name = "kwire.Consumer"
+
+    def __init__(
+        self, net: Network, name: str, random: Random, config: Mapping[str, Any], settings: Mapping[str, Any],
+        bootstrap: Sequence[str], watch: Watch,
+    ) -> None:  # fmt: skip
+        self._waiter = SimulatedWaiter(net.world)  # type: ignore[misc]  # of this world, not of the class
+        self._net, self._client_name, self._random, self._watch = net, name, random, watch
+        self.thread: SimulatedThread
+        self._set_up(list(bootstrap), {**config, **settings})
+
+    subscribe = awaited(GroupClient._subscribe)
+    unsubscribe = awaited(GroupClient._unsubscribe)
+    poll = awaited(GroupClient._poll)
+    poll_batch = awaited(GroupClient._poll_batch)
+    position = awaited(GroupClient._position)
+    commit = awaited(GroupClient._commit)
+    committed = awaited(GroupClient._committed)
+    allow_rebalance = awaited(GroupClient._allow_rebalance)
+    close = awaited(GroupClient._close)
+
+    def _open_loop(self, bootstrap: Any, options: Mapping[str, Any]) -> Any:
+        config = ClientConfig(bootstrap, **{**options, "client_id": self._client_name})
+        self.thread = SimulatedThread(self._net, self._client_name, self._new_random(), config, self._watch)
+        return self.thread
+
+    def _new_random(self) -> Random:
+        return Random(self._random.getrandbits(64))
+
+    def _free_memory(self) -> None:
+        """Do nothing: no other thread reads."""
+
+
+@dataclass(slots=True)
+class Orders:
+    """What user code does next, because a disturbance says so."""
+
+    slow_seconds: float = 0.0  # the next record takes so much longer
+    raises: int = 0  # so many callbacks raise
+    pause_until: float | None = None  # all partitions are paused until then
+    seek: bool = False  # go back a little
+    close: bool = False
+    leave: bool | None = None
+    positions: bool = False
+
+
+class Member:
+    """A place in the group, with one process after another."""
+
+    def __init__(
+        self, net: Network, plan: MemberPlan, history: GroupHistory, topics: Sequence[str], bootstrap: Sequence[str],
+        seed: str, watch: Any,
+    ) -> None:  # fmt: skip
+        self.name = plan.name
+        self.plan = plan
+        self.net = net
+        self.history = history
+        self.topics = list(topics)
+        self.bootstrap = bootstrap
+        self.watch = watch
+        self.processes: list[Process] = []
+        self.is_over = False
+        self._seed = seed
+
+    @property
+    def process(self) -> Process | None:
+        """The process that runs, or None."""
+        return self.processes[-1] if self.processes and self.processes[-1].is_alive else None
+
+    def start(self, now: float = 0.0) -> None:
+        if self.process is None and not self.is_over:
+            name = f"{self.name}.{len(self.processes)}"
+            self.processes.append(Process(self, name, Random(f"{self._seed} {name}")))
+
+    def restart_after(self, seconds: float) -> None:
+        self.net.world.at(self.net.world.now() + seconds, self.start)
+
+    def kill(self, *, is_silent: bool) -> bool:
+        if self.process is None:
+            return False
+        self.process.kill(is_silent=is_silent)
+        return True
+
+    def ended(self) -> None:
+        """A process ended by itself."""
+        if not self.is_over:
+            self.restart_after(_RESTART_SECONDS)
+
+
+class Process:
+    """One run of the user's program."""
+
+    def __init__(self, member: Member, name: str, random: Random) -> None:
+        self.name = name
+        self.orders = Orders()
+        self.is_alive = True
+        self.member = member
+        self.world = member.net.world
+        self.consumer = SimulatedConsumer(
+            member.net, name, Random(random.getrandbits(64)), member.plan.config, member.plan.settings,
+            member.bootstrap, member.watch(name),
+        )  # fmt: skip
+        self._random = random
+        self._plan = member.plan
+        self._paused: set[TopicPartition] = set()
+        self.program = Program(self.world, self._run(), self._ended)
+
+    # -- what is done to it
+
+    def kill(self, *, is_silent: bool) -> None:
+        self._end()
+        self.program.kill()
+        self.consumer.thread.kill(is_silent=is_silent)
+
+    def freeze(self, seconds: float) -> None:
+        for thing in (self.program, self.consumer.thread.loop):
+            thing.freeze(True)
+        self.world.at(self.world.now() + seconds, self._thaw)
+
+    def _thaw(self, now: float) -> None:
+        for thing in (self.program, self.consumer.thread.loop):
+            thing.freeze(False)
+
+    # -- the program
+
+    async def _run(self) -> None:
+        consumer, orders = self.consumer, self.orders
+        await consumer.subscribe(self.member.topics, listener=self)
+        while not orders.close:
+            try:
+                records = await consumer.poll(timeout=self._plan.poll)
+                await self._process(records)
+                await self._commit(records)
+                await self._obey()
+            except CallbackFailedError:
+                continue
+            except (CommitError, CommitFailedError, RebalanceInProgressError, RequestTimeoutError):
+                continue  # the records are processed again, here or elsewhere
+            except NodeError:
+                await sleep(self.world, 0.05)
+        with suppress(KwireError):
+            await consumer.commit(timeout=2.0)  # close() would not count the last records as processed
+        began = self.world.now()
+        await consumer.close(timeout=_CLOSE_SECONDS, leave=orders.leave)
+        if self.world.now() > began + _CLOSE_SECONDS + 1.0:
+            self.member.history.unexpected.append(f"{self.name}: close() took {self.world.now() - began:.1f} s")
+
+    async def _process(self, records: Sequence[ConsumerRecord]) -> None:
+        for record in records:
+            self._note("handed", (record.topic, record.partition), record.offset, record.value)
+        for record in records:
+            seconds = self._random.uniform(*self._plan.work)
+            seconds, self.orders.slow_seconds = seconds + self.orders.slow_seconds, 0.0
+            if seconds:
+                await sleep(self.world, seconds)
+            self._note("processed", (record.topic, record.partition), record.offset)
+            if self._plan.commits == "marks":
+                self.consumer.mark(record)
+
+    async def _commit(self, records: Sequence[ConsumerRecord]) -> None:
+        if records and self._plan.commits == "manual":
+            await self.consumer.commit(self._random.choice((None, records)))
+        elif records and self._plan.commits == "async":
+            self.consumer.commit_async(on_done=lambda offsets, error: None)
+
+    async def _obey(self) -> None:
+        """Do what disturbances have ordered."""
+        consumer, orders, now = self.consumer, self.orders, self.world.now()
+        if orders.pause_until is not None:
+            if now < orders.pause_until:
+                consumer.pause()
+            else:
+                orders.pause_until = None
+                consumer.resume()
+        if orders.seek:
+            orders.seek = False
+            for topic, partition in consumer.assignment():
+                try:
+                    position = await consumer.position(topic, partition, timeout=1.0)
+                    back = max(0, position - self._random.randint(0, 5))
+                    consumer.seek(topic, partition, back)
+                except ConfigurationError:  # lost meanwhile
+                    continue
+                self._note("sought", (topic, partition), back)
+
+    # -- callbacks
+
+    def on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        self._rebalanced("assigned", partitions)
+
+    def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        self._rebalanced("revoked", partitions)
+
+    def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        self._rebalanced("lost", partitions)
+
+    def _rebalanced(self, kind: MemberEventKind, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._note(kind, partition)
+        if self.orders.raises:
+            self.orders.raises -= 1
+            raise CallbackFailedError
+
+    # -- the end
+
+    def _note(self, kind: MemberEventKind, partition: TopicPartition, offset: int = -1, value: Any = None) -> None:
+        now = self.world.now()
+        self.member.net.trace.note(now, f"{self.name} {kind} {partition[0]}-{partition[1]} {offset}")
+        self.member.history.add(MemberEvent(now, kind, self.name, partition, offset, value))
+
+    def _end(self) -> None:
+        if self.is_alive:
+            self.is_alive = False
+            self._note("ended", ("", -1))
+
+    def _ended(self, error: BaseException | None) -> None:
+        self._end()
+        if error is not None:
+            if not isinstance(error, KwireError):
+                raise error
+            self.member.history.unexpected.append(f"{self.name}: {type(error).__name__}: {error}")
+        self.consumer.thread.close()
+        self.member.ended()

@@ -1,0 +1,33 @@
+"""Run seeds of the scenarios of groups: none shows an anomaly, and what can go wrong does, somewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from kwire.simulation import GROUP_SCENARIOS
+from tests.simulation.replays import check
+
+SEEDS = 12  # of each scenario; tools/simulate runs thousands
+
+
+@pytest.mark.parametrize("scenario", GROUP_SCENARIOS)
+def test_no_anomaly_and_records_are_processed(scenario: str) -> None:
+    coverage: Counter[str] = sum((check(scenario, seed).coverage for seed in range(SEEDS)), Counter())
+    assert coverage["group: processed"] >= coverage["records: acknowledged"] > 0
+
+
+# Without these, seeds that show no anomaly would prove nothing.
+HAPPENED = [
+    "fault: KillMember",
+    "fault: CloseMember",
+    "group: assigned",
+    "group: revoked",
+    "group: committed",
+]
+
+
+@pytest.mark.parametrize("what", HAPPENED)
+def test_it_happened(what: str) -> None:
+    assert any(check(scenario, seed).coverage[what] for scenario in GROUP_SCENARIOS for seed in range(SEEDS))
