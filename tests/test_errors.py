@@ -18,6 +18,7 @@ from kwire.errors import (
     DisconnectedError,
     ErrorCode,
     KwireError,
+    ProcessingError,
     RecordTooLargeError,
     TopicError,
     UndeliveredError,
@@ -58,6 +59,8 @@ def make(cls: type[KwireError]) -> KwireError:
         required = {"possibly_persisted": True, "records": {"t": 2}}
     elif cls is CommitError:
         required = {"failed": {}, "committed": {("t", 1)}}
+    elif cls is ProcessingError:
+        required = {"records": ["a record"]}
     return cls("what", remedy="do", topic="t", **required)
 
 
