@@ -1,4 +1,7 @@
-"""`kwire consume TOPIC`: print records as text, as JSON lines, or by a format string."""
+"""`kwire consume TOPIC`: print records as text, as JSON lines, or by a format string.
+
+With --group it is a member, and commits what was written to stdout.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,22 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append"}
     metavar="OFFSET",
     help="beginning, end, a number, -N (N records before the end), or @TIME: ms since 1970, ISO 8601, or @-1h.",
 )
+@click.option("-g", "--group", metavar="GROUP", help="Read as a member of this consumer group, from where it is.")
+@click.option(
+    "--group-protocol",
+    type=click.Choice(["auto", "classic", "consumer"]),
+    default="auto",
+    show_default=True,
+    help="With --group: consumer is the protocol of KIP-848.",
+)
+@click.option("--instance-id", metavar="ID", help="With --group: a static member; a restart causes no rebalance.")
+@click.option(
+    "--commit",
+    type=click.Choice(["auto", "manual"]),
+    default="auto",
+    show_default=True,
+    help="With --group: auto commits what was printed, manual commits nothing.",
+)
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="Stop after N records. Default: at Ctrl-C.")
 @click.option(
     "-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the end that each partition has when the command starts."
@@ -59,19 +78,25 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append"}
 @consumer_options
 @output_options
 def command(
-    topics: tuple[str, ...], start: str, count: int | None, exit_at_end: bool, isolation: str, template: str | None,
-    raw: bool, delimiter: str, null: str | None, connection: ConnectionOptions, output: Output,
+    topics: tuple[str, ...], start: str, group: str | None, group_protocol: str, instance_id: str | None, commit: str,
+    count: int | None, exit_at_end: bool, isolation: str, template: str | None, raw: bool, delimiter: str,
+    null: str | None, connection: ConnectionOptions, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Print the records of topics.
 
     Reads all partitions, or those that are named: orders:0,2. Tokens of -F: %s value, %k key, %h headers, %t topic, %p
     partition, %o offset, %T timestamp, %S and %K lengths, %R length as four bytes.
 
+    With --group the members share the partitions, and each goes on where the group has committed; -o is only for
+    partitions without a commit. -e then ends at the end of the partitions that this member has. Ctrl-C commits what was
+    printed and leaves the group.
+
     \b
         kwire consume orders -e
         kwire consume orders:0 -o -10 -F '%o %k %s\\n'
         kwire consume orders -o @-15m | jq .value
         kwire consume blobs -c 1 --raw > picture.jpg
+        kwire consume orders --group billing
     """
     if raw and template is not None:
         raise click.UsageError("give either --raw or -F, not both")
@@ -82,6 +107,16 @@ def command(
 
     # A wrong topic name should fail soon; brokers know a new topic within a second.
     options = {"isolation": isolation, "unknown_topic_timeout_ms": 1_000, **connection.client_options()}
+    if group is not None:
+        options |= {"group": group, "group_protocol": group_protocol, "commit": commit}
+        if instance_id is not None:
+            options["group_instance_id"] = instance_id
+        read, status = _read_as_member(options, wanted, start_at, exit_at_end, count, write, connection.timeout)
+        if output.is_table:
+            output.note(counted(read, "record"))
+        return status
+    if instance_id is not None:
+        raise click.UsageError("--instance-id needs --group")
     with Consumer(**options) as consumer:
         partitions = _partitions(consumer, wanted, connection.timeout)
         ends = (
@@ -206,6 +241,47 @@ def _read(
             read += len(records)
         if read == count:
             return read
+
+
+def _read_as_member(
+    options: dict[str, Any], wanted: list[tuple[str, list[int] | None]], start_at: StartOffset | _BeforeEnd,
+    exit_at_end: bool, count: int | None, write: Callable[[list[ConsumerRecord]], None], timeout: float,
+) -> tuple[int, ExitCode]:  # fmt: skip
+    """Write records as a member of a group, until `count`, the end, or a signal; return their number and exit code.
+
+    The consumer commits by itself: a poll asks for more, and so tells that what was written before is processed.
+    """
+    from kwire.consumer import Consumer, stop_on_signals
+
+    if any(numbers is not None for _, numbers in wanted):
+        raise click.UsageError("the group chooses the partitions: give --group topics without partitions")
+    if isinstance(start_at, int):  # a number, or as many before the end
+        raise click.UsageError("with --group, -o must be beginning, end or @TIME")
+    read = 0
+    is_assigned = False
+
+    def on_assigned(partitions: object) -> None:
+        nonlocal is_assigned
+        is_assigned = True
+
+    with stop_on_signals() as stop, Consumer(**{**options, "on_no_offset": start_at}) as consumer:
+        keys = [(topic, number) for topic, _ in wanted for number in consumer.partitions(topic, timeout)]
+        ends = consumer.end_offsets(keys, timeout) if exit_at_end else {}
+        consumer.subscribe([topic for topic, _ in wanted], on_assigned=on_assigned)
+        while not stop.is_set() and read != count:
+            if (
+                exit_at_end
+                and is_assigned
+                and all(consumer.position(*key) >= ends[key] for key in consumer.assignment())
+            ):
+                break
+            records = consumer.poll(_GROUP_MAX if count is None else min(_GROUP_MAX, count - read), _POLL_SECONDS)
+            if records:
+                write(records)
+                read += len(records)
+        if options["commit"] == "auto":
+            consumer.commit()  # of what was written last, too
+    return read, ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
 
 
 def _writer(

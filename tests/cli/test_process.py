@@ -11,12 +11,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
+from kwire import Admin, Producer
 from kwire.broker import Cluster
+from kwire.errors import BrokerError
 from tests.cli.samples import METADATA_REQUEST
 
 ROOT = Path(__file__).parents[2]
@@ -152,6 +156,87 @@ def test_ctrl_c_ends_consume(cluster: Cluster) -> None:
         assert json.loads(process.stdout.readline())["topic"] == "t"
         code, stderr = interrupted(process)
     assert (code, stderr.strip()) == (130, "")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_consume_in_a_group_commits_what_it_printed(cluster: Cluster, protocol: str) -> None:
+    topic = group = f"shared-{protocol}"
+    cluster.create_topic(topic, partitions=1)
+    options = ("--group", group, "--group-protocol", protocol)
+    run("produce", topic, stdin=b"a\nb\nc\n", KWIRE_BOOTSTRAP=cluster.bootstrap)
+    assert values(
+        run("consume", topic, *options, "-c", "1", "--commit", "manual", KWIRE_BOOTSTRAP=cluster.bootstrap)
+    ) == ["a"]
+    assert values(run("consume", topic, *options, "-c", "1", KWIRE_BOOTSTRAP=cluster.bootstrap)) == ["a"]
+    with started("consume", topic, *options, "--instance-id", "one", KWIRE_BOOTSTRAP=cluster.bootstrap) as process:
+        assert process.stdout is not None
+        assert [json.loads(process.stdout.readline())["value"] for _ in range(2)] == ["b", "c"]
+        assert interrupted(process) == (130, "")
+    run("produce", topic, stdin=b"d\ne\n", KWIRE_BOOTSTRAP=cluster.bootstrap)
+    assert values(run("consume", topic, *options, "--instance-id", "one", "-e", KWIRE_BOOTSTRAP=cluster.bootstrap)) == [
+        "d",
+        "e",
+    ]
+    with Admin(cluster.bootstrap) as admin:
+        offsets, members = admin.groups.offsets(group), admin.groups.describe(group).members
+    assert {key: offset.offset for key, offset in offsets.items()} == {(topic, 0): 5}
+    assert [member.instance_id for member in members if member.instance_id is None] == []
+
+
+def values(done: subprocess.CompletedProcess[bytes]) -> list[str]:
+    assert done.returncode == 0, done.stderr.decode()
+    return [json.loads(line)["value"] for line in done.stdout.splitlines()]
+
+
+def test_members_that_consume_share_the_partitions(cluster: Cluster) -> None:
+    cluster.create_topic("halves", partitions=2)
+    env = {"KWIRE_BOOTSTRAP": cluster.bootstrap}
+    options = ("--group", "halves", "-X", 'assignors=["range"]')
+    with (
+        started("consume", "halves", *options, **env) as first,
+        started("consume", "halves", *options, **env) as second,
+    ):
+        wait_for_members(cluster, "halves", 2)
+        with Producer(cluster.bootstrap) as producer:
+            for partition in (0, 1):
+                producer.send("halves", b"%d" % partition, partition=partition)
+        read = []
+        for process in (first, second):
+            assert process.stdout is not None
+            read.append(json.loads(process.stdout.readline())["value"])
+            assert interrupted(process)[0] == 130
+    assert sorted(read) == ["0", "1"]
+    with Admin(cluster.bootstrap) as admin:
+        assert admin.groups.describe("halves").members == ()
+
+
+def wait_for_members(cluster: Cluster, group: str, count: int) -> None:
+    """Until the group has so many members with partitions."""
+    until = monotonic() + SECONDS
+    with Admin(cluster.bootstrap) as admin:
+        while monotonic() < until:
+            try:
+                found = admin.groups.describe(group)
+            except BrokerError:  # nobody has joined yet
+                continue
+            if found.state == "Stable" and sum(bool(member.assignment) for member in found.members) == count:
+                return
+    raise AssertionError("the members did not join")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("t:0", "--group", "g"), "without partitions"),
+        (("t", "--group", "g", "-o", "7"), "-o must be"),
+        (("t", "--group", "g", "-o", "-1"), "-o must be"),
+        (("t", "--instance-id", "i"), "needs --group"),
+    ],
+)
+def test_what_a_group_cannot_consume(options: tuple[str, ...], message: str) -> None:
+    done = run("consume", *options, KWIRE_BOOTSTRAP="localhost:1")
+    assert done.returncode == 2
+    assert message in done.stderr.decode()
 
 
 STUCK = """
