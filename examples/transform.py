@@ -1,13 +1,11 @@
-"""Consume, transform, produce: results and offsets become visible together, or not at all.
+"""Exactly once: consume, transform, produce. Results and offsets become visible together, or not at all.
 
-Each transaction contains the results of some input and, by `send_offsets`, the offset after that input. After a crash,
-neither is visible: consumers with `isolation="read_committed"` see only committed transactions. A new instance
-with the same transactional id fences the previous one.
+Each transaction has the results of one batch and, by `send_offsets`, the offsets after it. If it is aborted, the
+consumer goes back to the beginning of the batch by itself. If a rebalance took partitions of the batch away, the
+transaction is aborted and their new owner does the work. Consumers with `isolation="read_committed"` see each result
+once. A new program with the same transactional id fences the previous one.
 
-kwire's consumer has no groups yet and does not read committed offsets. Pass the start offset as the second argument.
-Other clients and tools see the committed offsets as those of the group "doubler".
-
-    python examples/transform.py localhost:9092 [OFFSET]
+    python examples/transform.py localhost:9092 [TRANSACTIONAL_ID]
 """
 
 import sys
@@ -16,29 +14,32 @@ import kwire
 from kwire.errors import FatalError
 
 
-def main(bootstrap: str, start: str = "0") -> None:
+def main(bootstrap: str, transactional_id: str = "doubler-0") -> None:
+    transactions = 0
     with (
-        kwire.Producer(bootstrap, transactional_id="doubler-0") as producer,
-        kwire.Consumer(bootstrap, isolation="read_committed") as consumer,
+        kwire.stop_on_signals() as stop,
+        kwire.Producer(bootstrap, transactional_id=transactional_id) as producer,
+        kwire.Consumer(bootstrap, group="doubler", commit="manual", isolation="read_committed") as consumer,
     ):
-        producer.init_transactions()  # ends what an earlier run left open, so that ends below are final
-        (end,) = consumer.end_offsets([("numbers", 0)]).values()
-        consumer.assign([("numbers", 0, int(start))], ends={("numbers", 0): end})
-        position, transactions = int(start), 0
-        while position < end:
-            records = consumer.poll(max_records=25, timeout=1.0)
-            if not records:
+        consumer.subscribe(["numbers"])
+        producer.init_transactions()  # ends what an earlier run left open
+        while not stop.is_set():
+            batch = consumer.poll_batch(max_records=25, timeout=1.0)
+            if not batch:
                 continue
-            behind = records[-1].offset + 1
             try:
                 with producer.transaction():
-                    for record in records:
+                    for record in batch:
                         producer.send("doubled", str(2 * int(record.value or b"0")), key=record.key)
-                    producer.send_offsets({("numbers", 0): behind}, "doubler")
+                    producer.send_offsets(batch, group=consumer)
             except FatalError:
-                raise  # fenced, or not authorized: another run has taken over, or somebody must look
-            position, transactions = behind, transactions + 1
-    print(f"{transactions} transactions, the next offset to read is {position}")
+                raise  # fenced, or not authorized: another program has taken over, or somebody must look
+            except (kwire.AbortableError, kwire.GroupError) as error:
+                print(f"aborted, the batch is read again: {error}", file=sys.stderr)
+                continue
+            transactions += 1
+            print(f"up to {batch.next_offsets()}", flush=True)
+    print(f"{transactions} transactions")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -37,6 +41,50 @@ def run(name: str, *arguments: str, timeout: float = 60, strict: bool = True) ->
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+class Running:
+    """An example that runs until it is told to stop."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def lines(self, count: int) -> list[str]:
+        """Wait until it has printed so many lines; return them."""
+        assert self._process.stdout is not None
+        return [line.rstrip("\n") for line in islice(self._process.stdout, count)]
+
+    def line(self, wanted: str) -> str:
+        """Wait for a line that has these words; return it."""
+        assert self._process.stdout is not None
+        return next(line for line in self._process.stdout if wanted in line)
+
+    def stop(self) -> str:
+        """Send SIGTERM, as Kubernetes does; return what was printed since."""
+        self._process.send_signal(signal.SIGTERM)
+        printed, errors = self._process.communicate(timeout=60)
+        assert self._process.returncode == 0, errors
+        assert not errors
+        return printed
+
+
+@contextmanager
+def start(name: str, *arguments: str) -> Iterator[Running]:
+    """Start an example that ends by a signal."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    with process:
+        try:
+            yield Running(process)
+        finally:
+            process.kill()
+
+
+def committed(cluster: Cluster, group: str) -> int:
+    """Return how many records the group has committed."""
+    return sum(cluster.committed(group).values())
 
 
 def fill(cluster: Cluster, topic: str, values: list[str]) -> None:
@@ -82,17 +130,130 @@ def test_shared_cluster(cluster: Cluster) -> None:
 
 def test_transform_continues_where_it_stopped(cluster: Cluster) -> None:
     fill(cluster, "numbers", [str(number) for number in range(60)])
-    assert run("transform.py", cluster.bootstrap).endswith("the next offset to read is 60\n")
+    with start("transform.py", cluster.bootstrap) as example:
+        example.line("{('numbers', 0): 60}")
+        assert example.stop().endswith("transactions\n")
     fill(cluster, "numbers", ["60"])
-    assert run("transform.py", cluster.bootstrap, "60") == "1 transactions, the next offset to read is 61\n"
+    with start("transform.py", cluster.bootstrap) as example:
+        assert example.lines(1) == ["up to {('numbers', 0): 61}"]
+        assert example.stop() == "1 transactions\n"
     assert cluster.committed("doubler") == {("numbers", 0): 61}
     with kwire.Consumer(cluster.bootstrap, isolation="read_committed") as consumer:
-        ends = consumer.end_offsets([("doubled", 0)])
-        consumer.assign([("doubled", 0, "earliest")], ends=ends)
+        consumer.assign([("doubled", 0, "earliest")])
         records: list[kwire.ConsumerRecord] = []
         while len(records) < 61:
             records += consumer.poll()
+        records += consumer.poll(timeout=0)
     assert [record.value for record in records] == [b"%d" % (2 * number) for number in range(61)]
+
+
+def test_group_consumer_stops_on_sigterm_and_has_committed_all(cluster: Cluster) -> None:
+    fill(cluster, "orders", [str(number) for number in range(100)])
+    with start("group_consumer.py", cluster.bootstrap) as example:
+        assert len(set(example.lines(100))) == 100
+        assert example.stop() == "100 records\n"
+    assert committed(cluster, "billing") == 100
+    fill(cluster, "orders", ["100"])
+    with start("group_consumer.py", cluster.bootstrap) as example:
+        assert example.lines(1)[0].endswith("b'100'")
+
+
+@pytest.mark.parametrize("matched_by", ["client", "broker"])
+def test_subscribe_pattern(cluster: Cluster, matched_by: str) -> None:
+    cluster.create_topic("orders-eu")
+    cluster.create_topic("orders-7")
+    with kwire.Producer(cluster.bootstrap) as producer:
+        for topic in ("orders-eu", "orders-7", "orders"):
+            producer.send(topic, topic)
+        producer.flush()
+        with start("subscribe_pattern.py", cluster.bootstrap, matched_by) as example:
+            assert example.lines(1) == ["orders-eu b'orders-eu'"]
+            cluster.create_topic("orders-us")
+            producer.send("orders-us", "orders-us")
+            assert example.lines(1) == ["orders-us b'orders-us'"]
+            assert example.stop() == ""
+
+
+@pytest.mark.parametrize("name", ["commit_records.py", "commit_batches.py"])
+def test_committed_is_what_the_database_has(cluster: Cluster, tmp_path: Path, name: str) -> None:
+    fill(cluster, "orders", [str(number) for number in range(50)])
+    path = str(tmp_path / "orders.db")
+
+    def count_rows() -> int:
+        with sqlite3.connect(path) as database:
+            return int(database.execute("select count(*) from orders").fetchone()[0])
+
+    with start(name, cluster.bootstrap, path) as example:
+        example.lines(1)
+        while count_rows() < 50:
+            example.lines(1)
+        example.stop()
+    assert committed(cluster, "archive") == 50
+
+
+def test_rebalance_callbacks(cluster: Cluster, tmp_path: Path) -> None:
+    fill(cluster, "orders", [str(number) for number in range(30)])
+    everything = [("orders", number) for number in range(3)]
+    with start("rebalance_callbacks.py", cluster.bootstrap, str(tmp_path)) as first:
+        assert first.lines(1) == [f"assigned {everything}"]
+        with start("rebalance_callbacks.py", cluster.bootstrap, str(tmp_path)) as second:
+            moved = first.line("revoked").removeprefix("revoked").strip()
+            assert second.line(moved).startswith("assigned")
+            second.stop()
+        first.stop()
+    written = [line for path in tmp_path.iterdir() for line in path.read_text().split()]
+    assert len(written) == len(set(written)) == committed(cluster, "logs")
+
+
+def test_backpressure(cluster: Cluster) -> None:
+    fill(cluster, "orders", [str(number) for number in range(3_000)])
+    with start("backpressure.py", cluster.bootstrap) as example:
+        while committed(cluster, "slow") < 3_000:
+            example.lines(1)
+        assert example.stop().splitlines()[-1].startswith("paused ")
+
+
+def test_seek_by_time(cluster: Cluster) -> None:
+    fill(cluster, "orders", ["new"] * 40)
+    printed = run("seek_by_time.py", cluster.bootstrap, "2").splitlines()
+    assert printed[0] == "40 records of the last 2 hours"
+    assert printed[1:] == [f"orders-{number}: None -> 0" for number in range(3)]
+    assert cluster.committed("report") == {}
+
+
+def test_lag(cluster: Cluster) -> None:
+    fill(cluster, "orders", ["new"] * 40)
+    printed = run("lag.py", cluster.bootstrap).splitlines()
+    assert [line.split(":")[0] for line in printed[:3]] == ["orders-0", "orders-1", "orders-2"]
+    assert printed[3].startswith("the consumer ")
+    assert printed[-1] == "total: 30"
+
+
+def test_process_orders(cluster: Cluster) -> None:
+    cluster.create_topic("orders.dead")
+    with kwire.Producer(cluster.bootstrap) as producer:
+        keys = [f"customer {number % 7}" for number in range(100)]
+        producer.send_many("orders", [f"order {number}" for number in range(100)], keys=keys).result(timeout=30)
+    with start("process_orders.py", cluster.bootstrap) as example:
+        lines = example.lines(99)
+        with kwire.Consumer(cluster.bootstrap) as consumer:
+            consumer.assign([("orders.dead", 0, "earliest")])
+            dead = next(consumer)
+        assert example.stop() == "100 records processed, 1 of them dead letters\n"
+    assert committed(cluster, "billing") == 100
+    for number in range(7):
+        of_one = [int(line.removesuffix("'").split("order ")[1]) for line in lines if f"customer {number}'" in line]
+        assert of_one == sorted(of_one)
+    assert dead.value == b"order 13"
+
+
+def test_asyncio_consumer(cluster: Cluster) -> None:
+    fill(cluster, "orders", [str(number) for number in range(100)])
+    with start("asyncio_consumer.py", cluster.bootstrap) as example:
+        assert example.lines(2) == ["revoked 3", "10 records in a loop"]
+        assert len(set(example.lines(91))) == 91  # the tenth was in hand when the loop ended: it comes again
+        assert example.stop() == "91 records in parallel\n"
+    assert committed(cluster, "billing") == 100
 
 
 def test_bulk_arrow(cluster: Cluster) -> None:

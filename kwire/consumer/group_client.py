@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict
@@ -94,7 +94,7 @@ class GroupClient(ConsumerClient):
         self._iterating: PartitionBuffer | None = None
         self._swept_at = 0.0
         self._processor: ParallelProcessor | None = None
-        self._on_rebalance_pending: Callable[[Sequence[TopicPartition]], object] | None = None
+        self._on_rebalance_pending: Callable[[list[TopicPartition]], object] | None = None
         if options.group is None:
             return None
         return CommitManager(

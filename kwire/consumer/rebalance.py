@@ -7,7 +7,7 @@ and reports each one that is over by `Membership.prepared` or `Membership.step_d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
@@ -36,7 +36,7 @@ class RebalanceStep:
     topic_ids: Mapping[str, UUID]
 
 
-RebalanceCallback = Callable[[Sequence[TopicPartition]], object]
+RebalanceCallback = Callable[[list[TopicPartition]], object]
 
 
 @dataclass(frozen=True, slots=True)
