@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kwire import net as net
     from kwire import producer as producer
     from kwire import protocol as protocol
+    from kwire import queue as queue
     from kwire import records as records
     from kwire import session as session
     from kwire import share as share
@@ -148,7 +149,7 @@ _HOMES = {
 _PACKAGES = frozenset(
     {
         "admin", "aio", "broker", "cli", "cluster", "consumer", "errors", "metrics", "net", "producer", "protocol",
-        "records", "session", "share", "simulation", "spark",
+        "queue", "records", "session", "share", "simulation", "spark",
     }
 )  # fmt: skip
 
