@@ -1,0 +1,126 @@
+"""kafkatest's ShareConsumerTest: share groups while members and brokers come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from brokers.cluster import NEWEST, KafkaCluster
+
+from tests.live.system.conftest import make_topic
+from tests.live.system.handlers import Event
+from tests.live.system.services import KWIRE, Service, VerifiableProducer
+
+Run = Callable[[Any], Any]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.parametrize("brokers", [NEWEST], indirect=True)]
+PARTITIONS = 3
+Offset = tuple[int, int]
+
+
+class VerifiableShareConsumer(Service):
+    """The members of one share group. `acknowledged` counts what was acknowledged, by (partition, offset)."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str, members: int, mode: str) -> None:
+        super().__init__(cluster)
+        self.topic, self.members, self.mode = topic, members, mode
+        self.started: set[int] = set()
+        self.ended: set[int] = set()
+        self.consumed: dict[int, list[Offset]] = {}
+        self.acknowledged: dict[Offset, int] = {}
+
+    def start_node(self, index: int) -> None:
+        self.ended.discard(index)
+        command = [
+            *KWIRE, "verifiable-share-consumer", "--bootstrap-server", self.cluster.bootstrap, "--topic", self.topic,
+            "--group-id", self.topic, "--acknowledgement-mode", self.mode, "--offset-reset-strategy", "earliest",
+        ]  # fmt: skip
+        self.launch(index, command, lambda event: self._handle(index, event))
+
+    def start(self) -> None:
+        for index in range(self.members):
+            self.start_node(index)
+
+    def _handle(self, index: int, event: Event) -> None:
+        name = event["name"]
+        if name == "startup_complete":
+            self.started.add(index)
+        elif name == "shutdown_complete":
+            self.ended.add(index)
+        elif name == "records_consumed":
+            found = [(one["partition"], offset) for one in event["partitions"] for offset in one["offsets"]]
+            assert len(found) == event["count"]
+            self.consumed.setdefault(index, []).extend(found)
+        elif name == "offsets_acknowledged" and event["success"]:
+            seen = set(self.consumed.get(index, []))
+            for one in event["partitions"]:
+                for offset in one["offsets"]:
+                    key = one["partition"], offset
+                    assert key in seen, f"acknowledged {key}, which this member did not consume"
+                    self.acknowledged[key] = self.acknowledged.get(key, 0) + 1
+
+    def total_acknowledged(self) -> int:
+        return len(self.acknowledged)
+
+    def await_acknowledged(self, number: int = 1) -> None:
+        goal = self.total_acknowledged() + number
+        self.wait_until(lambda: self.total_acknowledged() >= goal, f"{number} more acknowledged", 120)
+
+
+@pytest.fixture
+def topic(brokers: KafkaCluster) -> str:
+    return make_topic(brokers, "share", PARTITIONS)
+
+
+def finish(consumer: VerifiableShareConsumer, producer: VerifiableProducer, *, is_calm: bool) -> None:
+    """Every record was acknowledged, and none twice if nobody was killed."""
+    producer.stop_all()
+    expected = set(producer.acked.values())
+    consumer.wait_until(lambda: expected <= consumer.acknowledged.keys(), "all records acknowledged", 120)
+    consumer.stop_all()
+    assert consumer.ended == set(range(consumer.members))
+    if is_calm:
+        assert {key for key, count in consumer.acknowledged.items() if count > 1} == set()
+
+
+@pytest.mark.short
+@pytest.mark.parametrize("mode", ["sync"])
+def test_share_multiple_consumers(brokers: KafkaCluster, run: Run, topic: str, mode: str) -> None:
+    consumer = run(VerifiableShareConsumer(brokers, topic, 3, mode))
+    producer = run(VerifiableProducer(brokers, topic))
+    producer.start()
+    consumer.start()
+    consumer.await_acknowledged(1000)
+    finish(consumer, producer, is_calm=True)
+
+
+@pytest.mark.parametrize("mode", ["auto", "sync", "async"])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_share_consumer_failure(brokers: KafkaCluster, run: Run, topic: str, mode: str, clean: bool) -> None:
+    consumer = run(VerifiableShareConsumer(brokers, topic, 3, mode))
+    producer = run(VerifiableProducer(brokers, topic))
+    producer.start()
+    consumer.start()
+    consumer.await_acknowledged(200)
+    for index in range(3):
+        consumer.end(index, clean=clean)
+        consumer.await_acknowledged()
+        consumer.start_node(index)
+        consumer.await_acknowledged(200)
+    finish(consumer, producer, is_calm=clean)
+
+
+@pytest.mark.parametrize("mode", ["auto", "sync", "async"])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_broker_failure(brokers: KafkaCluster, run: Run, topic: str, mode: str, clean: bool) -> None:
+    consumer = run(VerifiableShareConsumer(brokers, topic, 2, mode))
+    producer = run(VerifiableProducer(brokers, topic))
+    producer.start()
+    consumer.start()
+    consumer.await_acknowledged(200)
+    for node in brokers.node_ids:
+        brokers.stop_node(node, graceful=clean)
+        consumer.await_acknowledged(200)
+        brokers.start_node(node)
+        consumer.await_acknowledged(200)
+    finish(consumer, producer, is_calm=False)

@@ -1,0 +1,70 @@
+"""kafkatest's TransactionsTest and GroupModeTransactionsTest: copies in transactions, exactly once and in order.
+
+Copiers or brokers are restarted while the copies are made, and a reader of committed records follows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from brokers.cluster import KafkaCluster
+
+from kwire import Consumer
+from tests.live.system.conftest import make_topic
+from tests.live.system.services import Copier, VerifiableProducer
+
+Run = Callable[[Any], Any]
+pytestmark = pytest.mark.timeout(600)
+PARTITIONS = 2
+RECORDS = 3_000
+
+
+@pytest.mark.parametrize("is_group", [True, False], ids=["group", "assigned"])
+@pytest.mark.parametrize("target", ["clients", "brokers"])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "hard"])
+def test_transactions(brokers: KafkaCluster, run: Run, is_group: bool, target: str, clean: bool) -> None:
+    source, copy = (make_topic(brokers, name, PARTITIONS) for name in ("source", "copy"))
+    producer = run(VerifiableProducer(brokers, source, throughput=-1, max_messages=RECORDS))
+    producer.start()
+    producer.await_produced_messages(RECORDS)
+    copiers = [run(make_copier(brokers, source, copy, number, is_group)) for number in range(PARTITIONS)]
+    for copier in copiers:
+        copier.start()
+    if target == "brokers":
+        for node in brokers.node_ids:
+            brokers.stop_node(node, graceful=clean)
+            brokers.start_node(node)
+    else:
+        for copier in copiers:
+            copier.wait_until(lambda copier=copier: copier.last.get("consumed", 0) > 0, "some records copied")
+            copier.restart(clean=clean)
+    for copier in copiers:
+        copier.wait_until(lambda copier=copier: copier.is_done or is_copied(brokers, copy), "all was copied", 240)
+    expected = values(brokers, source, RECORDS)
+    assert values(brokers, copy, RECORDS) == expected
+
+
+def make_copier(brokers: KafkaCluster, source: str, copy: str, number: int, is_group: bool) -> Copier:
+    mode = ["--group-mode", "--use-group-metadata"] if is_group else []
+    return Copier(
+        brokers, "--input-topic", source, "--input-partition", str(number), "--output-topic", copy, "--consumer-group",
+        source, "--transaction-size", "50", "--transaction-timeout", "20000", "--transactional-id",
+        f"{source}-{number}", "--enable-random-aborts", *mode,
+    )  # fmt: skip
+
+
+def is_copied(brokers: KafkaCluster, topic: str) -> bool:
+    return sum(map(len, values(brokers, topic, RECORDS).values())) >= RECORDS
+
+
+def values(brokers: KafkaCluster, topic: str, count: int) -> dict[int, list[int]]:
+    """Return the committed values by partition, in their order, and a second's silence after them."""
+    found: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+    with Consumer(brokers.bootstrap, isolation="read_committed") as consumer:
+        consumer.assign([(topic, number, "earliest") for number in range(PARTITIONS)])
+        while records := consumer.poll(max_records=10_000, timeout=1 if sum(map(len, found.values())) >= count else 5):
+            for record in records:
+                found[record.partition].append(int(record.value or b""))
+    return found
