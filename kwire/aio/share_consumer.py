@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from kwire.cluster import Cluster
-from kwire.cluster.waiting import AWAITING
+from kwire.cluster.waiting import AWAITING, awaited
 from kwire.options import translate_bootstrap
 from kwire.share.client import ShareConsumerClient
 from kwire.share.options import ShareConsumerKwargs
+from kwire.share.processor import ParallelShareProcessor, ShareProcessorKwargs, make_share_processor
 from kwire.share.record import ShareRecord
 
 # An iteration that has records does not wait: it lets other tasks run after so many.
 _RECORDS_PER_TURN = 1_000
+
+
+class ShareProcessor(ParallelShareProcessor):
+    """Processes the records of a `kwire.aio.ShareConsumer` in parallel: see `ShareConsumer.process`."""
+
+    run = awaited(ParallelShareProcessor._run)
 
 
 class ShareConsumer(ShareConsumerClient):
@@ -86,6 +94,19 @@ class ShareConsumer(ShareConsumerClient):
     metrics = ShareConsumerClient._metrics
     explain = ShareConsumerClient._explain
     close = ShareConsumerClient._close
+
+    def process(self, function: Callable[[Any], Any], **options: Unpack[ShareProcessorKwargs]) -> ShareProcessor:
+        """Process the records of the subscription by `function`, in parallel.
+
+        Tasks of the running loop call a coroutine function, threads a plain one.
+        A record is accepted when `function` has returned, and released when it raised, so that the group delivers it
+        again; rejected when its retries are used up. There is no order. `run` polls until `stop`; nothing else may poll
+        meanwhile. Options: see `ShareProcessorOptions`. With renew=True locks are kept while calls run.
+
+        >>> processor = consumer.process(handle, concurrency=64)      # doctest: +SKIP
+        >>> await processor.run()                                           # doctest: +SKIP
+        """
+        return make_share_processor(ShareProcessor, self, function, options, asyncio.get_running_loop())
 
     async def __aiter__(self) -> AsyncIterator[ShareRecord]:
         """Iterate over the records until the consumer is closed."""

@@ -157,6 +157,7 @@ class ParallelProcessor:
         self._queue = ShardQueue(options.order, batch=options.batch)
         self._lock = threading.Lock()  # guards what `processed` reads on the loop thread
         self._remembered: dict[TopicPartition, Offset] = {}  # committed, of partitions without records yet
+        self._progress: dict[TopicPartition, PartitionProgress] = {}
         self._committed: dict[TopicPartition, Offset] = {}
         self._is_stopping = False
         self._stop_drain: float = options.drain
@@ -253,7 +254,7 @@ class ParallelProcessor:
         for key, group in groupby(records, key=_partition_of):
             of_partition = list(group)
             known = self._queue.get(key)
-            if known is not None and of_partition[0].offset < known.progress.next_offset:
+            if known is not None and of_partition[0].offset < self._progress[key].next_offset:
                 self.dropped([key])  # the program has sought back
                 known = None
             if known is None:
@@ -274,7 +275,8 @@ class ParallelProcessor:
                     _log.warning("%s-%d: %s; records from offset %d are processed", *key, found.reason, first)
                 else:
                     base, ranges = committed.offset, found
-            self._queue.add_partition(key, PartitionProgress(base, ranges))
+            progress = self._progress[key] = PartitionProgress(base, ranges)
+            self._queue.add_partition(key, progress)
 
     def _read_to_positions(self) -> None:
         """Count what the log lacks between the last record and the position as complete."""
@@ -282,7 +284,7 @@ class ParallelProcessor:
             position = self._consumer._position_of(partition.key)
             if position is not None:
                 with self._lock:
-                    partition.progress.read_to(position)
+                    self._progress[partition.key].read_to(position)
 
     def _pause_and_resume(self) -> None:
         """Let partitions with enough waiting records wait, each for itself."""
@@ -308,7 +310,7 @@ class ParallelProcessor:
     def _is_full(self, partition: WorkPartition, waiting_max: int) -> bool:
         return (
             partition.waiting >= max(1, waiting_max)
-            or partition.progress.ahead >= self._options.max_ahead
+            or self._progress[partition.key].ahead >= self._options.max_ahead
             or partition.key in self._full_metadata
         )
 
@@ -328,8 +330,11 @@ class ParallelProcessor:
         found: dict[TopicPartition, Offset] = {}
         for partition in self._queue.partitions():
             with self._lock:
-                base = partition.progress.base
-                ranges = partition.progress.complete_ranges() if self._options.remember_gaps else []
+                progress = self._progress.get(partition.key)
+                if progress is None:  # dropped just now
+                    continue
+                base = progress.base
+                ranges = progress.complete_ranges() if self._options.remember_gaps else []
             found[partition.key] = Offset(base, None, self._metadata(partition.key, base, ranges))
         return found
 
@@ -378,6 +383,7 @@ class ParallelProcessor:
             with self._lock:
                 self._remembered.pop(key, None)
                 self._committed.pop(key, None)
+                self._progress.pop(key, None)
 
     async def _drain(self, keys: Iterable[TopicPartition], seconds: float) -> bool:
         """Wait until no call of these partitions runs; return whether that was in time."""

@@ -8,6 +8,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """What a `ShardQueue` needs of a partition."""
+
+    def begin(self, offset: int) -> bool:
+        """Note that a record is to be processed; return False for one that need not be."""
+        ...
+
+    def complete(self, offset: int) -> None:
+        """Note that a record was processed."""
+        ...
+
+
+class NoProgress:
+    """For records that are acknowledged one by one, such as those of share groups: nothing is committed."""
+
+    __slots__ = ()
+
+    def begin(self, offset: int) -> bool:
+        return True
+
+    def complete(self, offset: int) -> None:
+        """Do nothing."""
 
 
 class PartitionProgress:

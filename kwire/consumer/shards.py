@@ -23,7 +23,7 @@ from itertools import count
 from typing import Literal
 
 from kwire.consumer.arguments import TopicPartition
-from kwire.consumer.progress import PartitionProgress
+from kwire.consumer.progress import Progress
 from kwire.consumer.record import ConsumerRecord
 
 Order = Literal["key", "partition", "none"]
@@ -55,7 +55,7 @@ class WorkPartition:
     """A partition whose records are processed. After a rebalance a new object takes its place."""
 
     key: TopicPartition
-    progress: PartitionProgress
+    progress: Progress
     shards: dict[Hashable, Shard] = field(default_factory=dict)  # with records, by key
     ready: deque[Shard] = field(default_factory=deque)
     waiting: int = 0  # records that no worker has
@@ -88,7 +88,7 @@ class ShardQueue:
 
     # -- partitions
 
-    def add_partition(self, key: TopicPartition, progress: PartitionProgress) -> None:
+    def add_partition(self, key: TopicPartition, progress: Progress) -> None:
         with self._lock:
             assert key not in self._partitions
             self._partitions[key] = WorkPartition(key, progress)

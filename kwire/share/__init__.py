@@ -9,6 +9,7 @@
     fetcher           what to fetch and to acknowledge at which broker, and when              (loop thread)
     share_session     the epoch of the session with one broker, and what it holds             (loop thread)
     membership        ShareGroupHeartbeat: join, live in and leave the group                  (loop thread)
+    processor         `process`: records processed in parallel
     options           `ShareConsumerOptions`
     explain           why there are no records
     metrics           `ShareConsumerMetrics`

@@ -126,6 +126,7 @@ class ShareConsumerClient:
         self._sent = dict.fromkeys(AcknowledgeType, 0)
         self._returned_at = 0.0  # when the last poll returned records
         self._is_started = False
+        self._is_processed_in_parallel = False  # records of earlier polls may be in work
         self._is_closed = False
         self._is_woken = False
         self._runtime.deliver_before_end(self._close_with_cluster)
@@ -275,6 +276,8 @@ class ShareConsumerClient:
             raise self._membership.error
 
     def _check_acknowledged(self) -> None:
+        if self._is_processed_in_parallel:
+            return
         for acquired in self._held:
             acquired.drop_lost()
             forgotten = acquired.unacknowledged()

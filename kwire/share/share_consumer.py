@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from kwire.cluster import Cluster
 from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
 from kwire.options import translate_bootstrap
 from kwire.share.client import ShareConsumerClient
 from kwire.share.options import ShareConsumerKwargs
+from kwire.share.processor import ShareProcessor, ShareProcessorKwargs, make_share_processor
 from kwire.share.record import ShareRecord
 
 
@@ -83,6 +84,19 @@ class ShareConsumer(ShareConsumerClient):
     metrics = blocking(ShareConsumerClient._metrics)
     explain = blocking(ShareConsumerClient._explain)
     close = blocking(ShareConsumerClient._close)
+
+    def process(self, function: Callable[[Any], Any], **options: Unpack[ShareProcessorKwargs]) -> ShareProcessor:
+        """Process the records of the subscription by `function`, in parallel.
+
+        Threads call a plain function, tasks of an event loop in a thread of its own a coroutine function.
+        A record is accepted when `function` has returned, and released when it raised, so that the group delivers it
+        again; rejected when its retries are used up. There is no order. `run` polls until `stop`; nothing else may poll
+        meanwhile. Options: see `ShareProcessorOptions`. With renew=True locks are kept while calls run.
+
+        >>> processor = consumer.process(handle, concurrency=64)      # doctest: +SKIP
+        >>> processor.run()                                           # doctest: +SKIP
+        """
+        return make_share_processor(ShareProcessor, self, function, options, None)
 
     def __iter__(self) -> Self:
         return self

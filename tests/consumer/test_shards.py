@@ -37,6 +37,7 @@ def offsets(works: Iterable[Work]) -> list[list[int]]:
 def progress(made: ShardQueue, key: tuple[str, int] = T) -> PartitionProgress:
     partition = made.get(key)
     assert partition is not None
+    assert isinstance(partition.progress, PartitionProgress)
     return partition.progress
 
 
