@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import codec_speed, latency, memory, protocol, quoted, records, report, spark_speed, throughput
+from bench import codec_speed, groups, latency, memory, protocol, quoted, records, report, spark_speed, throughput
 from bench.contest import Result, Tell
 from bench.plot import write_svg
 from bench.report import Column, ratio_columns
@@ -139,6 +139,16 @@ def parser() -> argparse.ArgumentParser:
     protocol.add_arguments(one)
     one = verbs.add_parser("records", help="record batches: kwire, kafka-python; without a broker")
     records.add_arguments(one)
+    one = verbs.add_parser("groups", help="consumers in groups: reads, rebalances, parallel work, idle members, shares")
+    one.add_argument("--bootstrap", help="an existing cluster (default: start brokers)")
+    one.add_argument("--files", type=Path, metavar="FOLDER", help=_FILES)
+    one.add_argument("--rounds", type=int, help="default: by part, 2 to 5")
+    one.add_argument(
+        "--records", type=int, default=2_000_000, help="that subscribed consumers read (default: 2,000,000)"
+    )
+    one.add_argument("--only", type=_words, help="only the contestants whose names begin so")
+    one.add_argument("--json", type=Path, help="write every sample to this file")
+    groups.add_arguments(one)
     verbs.add_parser("settings", help="the settings of every contestant, with reasons")
     verbs.add_parser("quote", help="write the tables of README.md and docs/speed.md from docs/bench/")
     return top
@@ -153,6 +163,10 @@ def run(options: argparse.Namespace, command: Sequence[str], tell: Tell) -> list
     if options.bench == "codecs":
         found = codec_speed.compression(options, tell)
         return show(found, options, report.circumstances("no broker", command), _CODECS, ("mb_s", "MB a CPU-second"))
+    if options.bench == "groups":
+        with Stand(options.bootstrap, options.files) as stand:
+            about = report.circumstances(stand.broker, command)
+            return show_each(groups.run(options, stand, tell), options, about, None)
     bench = BENCHES[options.bench]
     with Stand(options.bootstrap, options.files) as stand:
         about = report.circumstances(stand.broker, command)
@@ -167,14 +181,24 @@ def show(
     plotted: tuple[str, str],
 ) -> list[Result]:
     """Show each result when it is complete, and write the results so far to the files."""
+    return show_each(((result, columns) for result in found), options, about, plotted)
+
+
+def show_each(
+    found: Iterator[tuple[Result, Sequence[Column]]],
+    options: argparse.Namespace,
+    about: Mapping[str, Any],
+    plotted: tuple[str, str] | None,
+) -> list[Result]:
+    """Show results whose tables have different columns."""
     results: list[Result] = []
     print(f"{about['broker']}; {about['machine']}, load {about['load']:.1f}; Python {about['python']}", flush=True)
-    for result in found:
+    for result, columns in found:
         report.print_result(result, columns)
         results.append(result)
         if options.json:
             report.write_json(options.json, about, results)
-        if options.svg:
+        if plotted is not None and options.svg:
             write_svg(options.svg, results, *plotted)
     return results
 

@@ -55,6 +55,12 @@ def session_cpu_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def process_cpu_seconds(pid: int) -> float:
+    """Return user and system seconds of another process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_bytes() -> int:
     """Return the resident memory of this process."""
     return _status("VmRSS")

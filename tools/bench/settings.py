@@ -46,6 +46,11 @@ JAVA_PRODUCER: dict[str, Any] = {
     "batch.size": BATCH_BYTES,
 }
 CONFLUENT_CONSUMER: dict[str, Any] = {"enable.auto.commit": False, "group.id": "bench"}
+_CONFLUENT_MEMBER: dict[str, Any] = {"auto.offset.reset": "earliest"}
+CONFLUENT_MEMBER: dict[str, dict[str, Any]] = {
+    "classic": _CONFLUENT_MEMBER | {"partition.assignment.strategy": "cooperative-sticky"},
+    "consumer": _CONFLUENT_MEMBER | {"group.protocol": "consumer"},
+}
 KAFKA_PYTHON_CONSUMER: dict[str, Any] = {"enable_auto_commit": False, "metrics_enabled": False}
 AIOKAFKA_CONSUMER: dict[str, Any] = {"enable_auto_commit": False}
 # As bin/kafka-producer-perf-test.sh and bin/kafka-run-class.sh start them.
@@ -71,6 +76,9 @@ SETTINGS = [
     Setting("Java", f"batch.size={BATCH_BYTES}; JVM options of Kafka's own scripts", "as above"),
     Setting("Java", "the tools ProducerPerformance and ConsumerPerformance", "a long run's CPU less a short one's"),
     Setting("Spark's connector", f"kafka.batch.size={BATCH_BYTES}", "as above; both connectors: linger 5 ms"),
+    Setting("all, groups", "automatic commits, from the earliest offset", "kwire's defaults; what most programs have"),
+    Setting("confluent-kafka, classic", "cooperative-sticky", "kwire's default; partitions that stay are not stopped"),
+    Setting("all, rebalances", "no commits; one thread for each member", "each new owner reads from the beginning"),
     Setting("all, latency", "linger 0, one record at a time", "waited for in the way each client documents"),
     Setting("all, memory", "queues large enough for every record", "the broker is stopped meanwhile"),
 ]

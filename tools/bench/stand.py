@@ -9,6 +9,7 @@ import itertools
 import os
 import signal
 import time
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -25,18 +26,33 @@ _DELETE_AT_ONCE = {"file.delete.delay.ms": "100", "retention.ms": "-1"}
 
 
 class Stand:
-    """Start a broker, with its files in `files` if given, or use the cluster at `bootstrap`."""
+    """Start a broker, with its files in `files` if given, or use the cluster at `bootstrap`.
 
-    def __init__(self, bootstrap: str | None = None, files: Path | None = None) -> None:
+    `settings` and `relayed` are those of `KafkaCluster`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        files: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        relayed: bool = False,
+    ) -> None:
         self._given = bootstrap
         self._files = files
+        self._settings = settings
+        self._relayed = relayed
         self._cluster: KafkaCluster | None = None
         self._numbers = itertools.count(1)
         self._topics: set[str] = set()
 
     def __enter__(self) -> Self:
         if self._given is None:
-            self._cluster = KafkaCluster(NEWEST, heap_mb=768, is_brief=False, parent=self._files).start()
+            self._cluster = KafkaCluster(
+                NEWEST, heap_mb=768, is_brief=False, parent=self._files,
+                settings=self._settings, relayed=self._relayed,
+            ).start()  # fmt: skip
         self._admin: Any = _admin.AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         return self
 
@@ -57,6 +73,15 @@ class Stand:
             return self._given
         assert self._cluster is not None
         return self._cluster.bootstrap
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the cluster was there before."""
+        return self._given is not None
+
+    def port(self, listener: str) -> int:
+        assert self._cluster is not None
+        return self._cluster.port(1, listener)
 
     @property
     def broker(self) -> str:
@@ -106,10 +131,10 @@ class Stand:
             }
         )
         run = max(1, min(1_000, count // task.partitions))  # records of a partition in a row
-        for number, value in enumerate(task.values(count)):
+        for number, (value, key) in enumerate(zip(task.values(count), task.key_list(count), strict=True)):
             while True:
                 try:
-                    producer.produce(topic, value, partition=number // run % task.partitions)
+                    producer.produce(topic, value, key, partition=number // run % task.partitions)
                     break
                 except BufferError:
                     producer.poll(0.1)

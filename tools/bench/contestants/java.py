@@ -40,8 +40,8 @@ def produce(task: Task, coordination: Coordination) -> Sample:
                 *[part for name, value in properties.items() for part in ("--command-property", f"{name}={value}")],
             ]  # fmt: skip
 
-        less, _ = _run("ProducerPerformance", arguments(task.warmup))
-        cpu_s, printed = _run("ProducerPerformance", arguments(task.warmup + task.records))
+        less, _ = run_tool("ProducerPerformance", arguments(task.warmup))
+        cpu_s, printed = run_tool("ProducerPerformance", arguments(task.warmup + task.records))
     count, per_second = _PRODUCED.findall(printed)[-1]
     if int(count) != task.warmup + task.records:
         raise RuntimeError(f"ProducerPerformance sent {count} records: {printed}")
@@ -54,8 +54,8 @@ def consume(task: Task, coordination: Coordination) -> Sample:
     def arguments(topic: str, count: int) -> list[str]:
         return ["--bootstrap-server", task.bootstrap, "--topic", topic, "--num-records", str(count), "--hide-header"]
 
-    less, _ = _run("ConsumerPerformance", arguments(task.warm_topic, task.warmup))
-    cpu_s, printed = _run("ConsumerPerformance", arguments(task.topic, task.records))
+    less, _ = run_tool("ConsumerPerformance", arguments(task.warm_topic, task.warmup))
+    cpu_s, printed = run_tool("ConsumerPerformance", arguments(task.topic, task.records))
     # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, fetch records/s
     fields = [field.strip() for field in printed.strip().splitlines()[-1].split(", ")]
     if int(fields[4]) < task.records:
@@ -75,7 +75,7 @@ def cost_of_more(short_s: float, long_s: float, records: int) -> float:
     return more
 
 
-def _run(tool: str, arguments: list[str]) -> tuple[float, str]:
+def run_tool(tool: str, arguments: list[str]) -> tuple[float, str]:
     """Return (CPU seconds, standard output) of one run."""
     jars = fetch_jars("kafka", NEWEST)
     command = [java(), *JAVA_OPTIONS, "-cp", f"{jars}/*", f"org.apache.kafka.tools.{tool}", *arguments]
