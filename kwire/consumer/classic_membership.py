@@ -33,7 +33,14 @@ from kwire.consumer.assignors import (
     subscription_bytes,
 )
 from kwire.consumer.commits import COORDINATOR_MOVED_CODES, fenced_instance
-from kwire.consumer.group_member import LEAVE_SECONDS_MAX, GroupContext, GroupMember, MemberState, Steps
+from kwire.consumer.group_member import (
+    LEAVE_SECONDS_MAX,
+    GroupContext,
+    GroupMember,
+    HeartbeatPace,
+    MemberState,
+    Steps,
+)
 from kwire.consumer.subscription import Subscription
 from kwire.consumer.topic_watch import TopicWatch
 from kwire.errors import (
@@ -101,6 +108,7 @@ class ClassicMembership(GroupMember):
         self._heartbeat: object | None = None  # the Heartbeat in flight
         self._heartbeat_at = inf
         self._heartbeat_failures = 0
+        self._pace = HeartbeatPace()
         self._session_since = 0.0  # when the coordinator last took a heartbeat
         self._leave_until: float | None = None
         self._outbox: list[PendingRequest] = []
@@ -497,6 +505,8 @@ class ClassicMembership(GroupMember):
             return
         self.state = MemberState.STABLE
         self._attempts, self._not_before = 0, 0.0
+        self._pace.changed()
+        self._heartbeat_at = min(self._heartbeat_at, now + self._pace.wait(self.options.heartbeat_interval_ms / 1000))
         demand, self._demand = self._demand, None
         assigned = set(assignment.partitions)
         if self.subscription.pattern is None and any(topic not in self._topics for topic, _ in assigned):
@@ -621,7 +631,7 @@ class ClassicMembership(GroupMember):
             if self._heartbeat is not token:
                 return
             self._now, self._heartbeat = now, None
-            self._heartbeat_at = now + self.options.heartbeat_interval_ms / 1000
+            self._heartbeat_at = now + self._pace.wait(self.options.heartbeat_interval_ms / 1000)
             if isinstance(result, HeartbeatResponse):
                 self._heartbeat_failures = 0
                 self._handle_heartbeat(result.error_code, sent, now)

@@ -22,7 +22,14 @@ from kwire.cluster.metadata import ALL_TOPICS
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.buffer import ClientError
 from kwire.consumer.commits import fenced_instance
-from kwire.consumer.group_member import LEAVE_SECONDS_MAX, GroupContext, GroupMember, MemberState, Steps
+from kwire.consumer.group_member import (
+    LEAVE_SECONDS_MAX,
+    GroupContext,
+    GroupMember,
+    HeartbeatPace,
+    MemberState,
+    Steps,
+)
 from kwire.consumer.subscription import Subscription
 from kwire.consumer.topic_watch import TopicWatch
 from kwire.errors import BrokerError, ErrorCode, KwireError, UnsupportedVersionError, broker_error
@@ -95,7 +102,7 @@ class ConsumerMembership(GroupMember):
         self._heartbeat_at = 0.0
         self._not_before = 0.0
         self._attempts = 0
-        self._interval = _INTERVAL_MS / 1000
+        self._pace = HeartbeatPace()
         self._sent_topics: list[str] | None = None  # what the coordinator has of each
         self._sent_regex: str | None = None
         self._sent_owned: frozenset[tuple[UUID, int]] | None = None
@@ -352,8 +359,9 @@ class ConsumerMembership(GroupMember):
 
     def _handle_heartbeat(self, response: ConsumerGroupHeartbeatResponse, now: float) -> None:
         self._attempts, self._unreleased_since = 0, None
-        self._interval = (response.heartbeat_interval_ms or _INTERVAL_MS) / 1000
-        self._heartbeat_at = now + self._interval
+        if response.member_epoch != self.epoch or response.assignment is not None:
+            self._pace.changed()
+        self._heartbeat_at = now + self._pace.wait((response.heartbeat_interval_ms or _INTERVAL_MS) / 1000)
         self._not_before = now + response.throttle_time_ms / 1000
         if response.member_epoch < max(self.epoch, 1) or self.state is MemberState.PREPARE_LEAVING:
             return  # of an epoch that is over

@@ -35,6 +35,8 @@ _REBALANCE_TIMEOUT_MS = 300_000
 # The longest wait for the commit before a revocation, and for the response to the request that leaves.
 _COMMIT_SECONDS_MAX = 30.0
 LEAVE_SECONDS_MAX = 1.0
+# How long after a change of the group the first heartbeat comes; each later one waits twice as long.
+_FIRST_HEARTBEAT_S = 0.1
 
 
 class MemberState(Enum):
@@ -56,6 +58,27 @@ class MemberState(Enum):
     RECONCILING = "gives up and takes over partitions"
     ACKNOWLEDGING = "is about to report the partitions that it has now"
     FENCED = "was dropped by the coordinator, and is about to join again"
+
+
+class HeartbeatPace:
+    """How long to wait between heartbeats: briefly after a change of the group, then ever longer, up to the interval.
+
+    A member learns of a rebalance only by a heartbeat, and rebalances come in bursts: members start one after another,
+    and what one member gives up another waits for. Some more heartbeats save whole intervals then.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = inf
+
+    def changed(self) -> None:
+        """Begin anew: the group has changed."""
+        self._seconds = _FIRST_HEARTBEAT_S
+
+    def wait(self, interval: float) -> float:
+        """Return the seconds until the next heartbeat."""
+        seconds = min(self._seconds, interval)
+        self._seconds *= 2
+        return seconds
 
 
 class Member(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -51,6 +52,12 @@ class World(MemberWorld):
         respond(self.beat(), epoch)
         assert self.turn() == []
         assert self.is_in(S.STABLE)
+        self.settle(epoch)
+
+    def settle(self, epoch: int) -> None:
+        """Answer the heartbeats that follow a change early, until one is a whole interval away."""
+        while self.deadline() - self.now < 5.0 - 1e-6:
+            respond(self.next_beat(), epoch)
 
     def target(self, epoch: int, *keys: Key, ids: dict[str, UUID] | None = None) -> None:
         """Give the next heartbeat a new target."""
@@ -114,6 +121,7 @@ def test_the_first_heartbeats() -> None:
     assert (request.subscribed_topic_names, request.server_assignor, request.rebalance_timeout_ms) == (None, None, -1)
     respond(sent, 4)
     assert world.membership.group_metadata()[1:] == (4, request.member_id, "i")
+    world.settle(4)
     began = world.now
     sent = world.next_beat()
     assert world.now - began == pytest.approx(5.0)
@@ -152,6 +160,22 @@ def test_a_member_that_owns_nothing_sends_all() -> None:
     request = world.next_beat().request
     assert (request.subscribed_topic_names, request.topic_partitions) == (["t"], [])
     assert request.rebalance_timeout_ms == 300_000
+
+
+@pytest.mark.parametrize("change", ["epoch", "target"])
+def test_after_a_change_heartbeats_begin_close_together_and_double_up_to_the_interval(change: str) -> None:
+    world = World()
+    world.joined(*T)
+    if change == "epoch":
+        respond(world.next_beat(), 2)
+    else:
+        respond(world.next_beat(), 1, *T, has_target=True)
+    times = [world.now]
+    for _ in range(8):
+        respond(world.next_beat(), 2 if change == "epoch" else 1)
+        times.append(world.now)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert gaps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 
 
 def test_one_heartbeat_in_flight_and_an_interval_of_zero() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -19,7 +20,9 @@ _REBALANCE_PARTITIONS = 100
 _RECORDS_OF_A_PARTITION = 20
 _IDLE_PARTITIONS = 1_000
 _IDLE_S = 20.0
-_SETTLE_S = 6.0
+_SETTLE_S = 9.0
+# Members that joined together send their heartbeats, every 3 or 5 s, together: each round begins at another phase.
+_PHASE_S = 3.7
 _WORK_S = 0.01
 _CONCURRENCY = 64
 _GROUP_RESOURCE = 32
@@ -108,9 +111,13 @@ def _storm(
         if protocol == "classic" or not name.startswith("aiokafka")
     ]
 
+    turns: Counter[str] = Counter()
+
     def turn(name: str) -> Sample:
+        settle_s = _SETTLE_S + turns[name] * _PHASE_S
+        turns[name] += 1
         group = {"group": _groups.next(case.topic), "protocol": _PROTOCOLS[protocol]}
-        chosen = {**group, "members": members, "joining": joining}
+        chosen = {**group, "members": members, "joining": joining, "settle_s": settle_s}
         return take_turn("groups-rebalance", replace(case, contestant=name, options=chosen))
 
     result = compete(title, names, options.rounds, turn, tell)
@@ -151,24 +158,25 @@ def process(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[R
 
 def idle(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Result]:
     """Count on the wire, between the clients and a broker of its own whose advertised address is the relay's."""
-    with Stand(None, options.files, relayed=True) as own:
+    with (
+        Stand(None, options.files, relayed=True) as own,
+        CountingRelay(own.port("relay"), own.port("relayed")) as relay,
+    ):
         for partitions in (1, _IDLE_PARTITIONS):
             title = f"a member that waits for records for {_IDLE_S:.0f} s, partitions: {partitions:,}"
             topic = own.new_topic(partitions)
 
             def turn(name: str, topic: str = topic, partitions: int = partitions) -> Sample:
-                with CountingRelay(own.port("relay"), own.port("relayed")) as relay:
-                    words: Mapping[str, Callable[[], object]] = {
-                        "count": relay.begin, "stop counting": lambda: found.update(_found(relay))
-                    }  # fmt: skip
-                    found: dict[str, float] = {}
-                    chosen = {
-                        "group": _groups.next(topic), "protocol": _protocol(name), "idle_s": _IDLE_S,
-                        "settle_s": _SETTLE_S,
-                    }  # fmt: skip
-                    task = Task(name, f"127.0.0.1:{own.port('relay')}", topic, 0, 0, 100, partitions, options=chosen)
-                    sample = take_turn("groups-idle", task, words)
-                    return replace(sample, measures={**sample.measures, **found})
+                found: dict[str, float] = {}
+                words: Mapping[str, Callable[[], object]] = {
+                    "count": relay.begin,
+                    "stop counting": lambda: found.update(_found(relay)),
+                }
+                chosen = {"group": _groups.next(topic), "protocol": _protocol(name)}
+                chosen |= {"idle_s": _IDLE_S, "settle_s": _SETTLE_S}
+                task = Task(name, f"127.0.0.1:{own.port('relay')}", topic, 0, 0, 100, partitions, options=chosen)
+                sample = take_turn("groups-idle", task, words)
+                return replace(sample, measures={**sample.measures, **found})
 
             yield compete(title, chosen_names("groups-idle", options.only), options.rounds, turn, tell)
             own.delete(topic)

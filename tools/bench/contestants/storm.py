@@ -16,7 +16,6 @@ from bench.meter import Meter
 from bench.task import Sample, Task
 
 _WAIT_S = 120.0
-_SETTLED_S = 6.0  # members that were there first have passed two heartbeats
 
 
 class Member(Protocol):
@@ -114,7 +113,7 @@ def storm(task: Task, make: MakeMember, version: str) -> Sample:
     if joining:
         threads += start(0, members)
         ownership.wait()
-        time.sleep(_SETTLED_S)
+        time.sleep(task.options["settle_s"])
     with Meter() as meter:
         threads += start(len(threads), joining or members)
         ownership.wait()
