@@ -409,6 +409,10 @@ class ConsumerClient:
     def _new_commits(self) -> CommitManager | None:
         return None
 
+    def _how_to_assign(self) -> str:
+        """Return what to do where a partition is not assigned."""
+        return "name it in assign() first"
+
     def _check_not_subscribed(self) -> None:
         """Raise ConfigurationError where the group assigns partitions."""
 
@@ -523,7 +527,7 @@ class ConsumerClient:
     def _assigned(self, topic: str, partition: int) -> PartitionBuffer:
         buffer = self._buffers.get((topic, partition))
         if buffer is None:
-            raise ConfigurationError(f"{topic}-{partition} is not assigned", remedy="name it in assign() first")
+            raise ConfigurationError(f"{topic}-{partition} is not assigned", remedy=self._how_to_assign())
         return buffer
 
     def _set_paused(self, partitions: Iterable[TopicPartition] | None, is_paused: bool) -> None:

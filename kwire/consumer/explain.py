@@ -13,7 +13,7 @@ from kwire.consumer.buffer import FetchBuffer
 from kwire.consumer.group_member import Member, MemberState
 from kwire.consumer.partition import FetchState, PartitionState
 from kwire.consumer.routing import leader_of
-from kwire.errors import KwireError
+from kwire.errors import KwireError, error_name
 
 
 class Wait(StrEnum):
@@ -21,6 +21,7 @@ class Wait(StrEnum):
 
     SUBSCRIPTION = "subscription"  # nothing is subscribed or assigned
     MEMBERSHIP = "membership"  # the group has not let the member in, or it is outside
+    TOPIC = "topic"  # the brokers do not have it, or do not let this client read it
     REBALANCE = "rebalance"  # a step of a rebalance waits for the program, or for a commit
     ASSIGNMENT = "assignment"  # the group gave this member no partition
     UNREACHABLE = "unreachable"  # no broker, or not the partition's leader, can be reached
@@ -72,9 +73,18 @@ _OUTSIDE = {
 
 
 def explain_group(
-    member: Member | None, error: KwireError | None, step: str | None, is_assigned: bool, count: int, view: ClusterView
+    member: Member | None,
+    error: KwireError | None,
+    step: str | None,
+    is_assigned: bool,
+    count: int,
+    missing: Mapping[str, int],
+    view: ClusterView,
 ) -> list[WaitReason]:
-    """Return the reasons that concern all partitions. `member` is None without a group; `step` waits for the caller."""
+    """Return the reasons that concern all partitions. `member` is None without a group; `step` waits for the caller.
+
+    `missing` are the subscribed topics that cannot be read, each with its error code.
+    """
     reasons: list[WaitReason] = []
     if not is_assigned:
         reasons.append(WaitReason(Wait.SUBSCRIPTION, "call subscribe() or assign()"))
@@ -84,12 +94,14 @@ def explain_group(
     if member is not None:
         if member.state in _OUTSIDE:
             reasons.append(WaitReason(Wait.MEMBERSHIP, f"the member {member.state.value}", cause=error))
+        for topic, code in missing.items():
+            reasons.append(WaitReason(Wait.TOPIC, f"{topic!r} cannot be read: {error_name(code)}"))
         if step is not None:
             reasons.append(WaitReason(Wait.REBALANCE, f"its step {step!r} waits until the program polls"))
-        if member.state is MemberState.STABLE and not count:
+        if member.state is MemberState.STABLE and not count and not missing:
             reasons.append(
                 WaitReason(Wait.ASSIGNMENT, "the group gave this member no partition: it may have more members than "
-                           "partitions, or the topics may not exist")
+                           "partitions, or no topic may match its pattern")
             )  # fmt: skip
     return reasons
 

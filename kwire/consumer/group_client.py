@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, ClusterMetrics, GroupMetadata
 from kwire.cluster.waiting import BLOCKING, run_blocking
-from kwire.consumer.arguments import TopicPartition, checked_partition, checked_partitions
+from kwire.consumer.arguments import TopicPartition, checked_partitions
 from kwire.consumer.assignors import make_assignors
 from kwire.consumer.auto_commit import AutoCommit
 from kwire.consumer.buffer import PartitionBuffer
@@ -267,6 +267,11 @@ class GroupClient(ConsumerClient):
         self._runtime.dispatch(run)
 
     # -- the gate
+
+    def _how_to_assign(self) -> str:
+        if self._subscription is None:
+            return super()._how_to_assign()
+        return "the group assigns partitions while the program polls: see assignment(), or act in on_assigned"
 
     def _check_not_subscribed(self) -> None:
         if self._subscription is not None:
@@ -698,10 +703,8 @@ class GroupClient(ConsumerClient):
         if isinstance(what, PolledBatch):
             return self._batch_offsets(what)
         if isinstance(what, Mapping):
-            return {
-                checked_partition(topic, partition): _checked_offset(value)
-                for (topic, partition), value in cast("Mapping[TopicPartition, object]", what).items()
-            }
+            offsets = cast("Mapping[TopicPartition, object]", what)
+            return dict(zip(checked_partitions(offsets), map(_checked_offset, offsets.values()), strict=True))
         found: dict[TopicPartition, int] = {}
         for record in _records_of(what):
             if not isinstance(record, ConsumerRecord):
@@ -812,12 +815,15 @@ class GroupClient(ConsumerClient):
         def on_loop() -> list[WaitReason]:
             view = runtime.view_for("fetch")
             step = None if membership is None else membership.pending_step
+            subscription = self._subscription if view.snapshot.brokers else None
+            missing = {} if subscription is None else subscription.missing(view.snapshot)
             reasons = explain_group(
                 None if membership is None else membership.member(),
                 None if membership is None else membership.fatal_error,
                 None if step is None else step.kind,
                 self._is_assigned,
                 count,
+                missing,
                 view,
             )
             return reasons + explain_partitions(

@@ -303,7 +303,11 @@ class Steps:
         ids = {topic: self.topic_ids[topic] for topic, _ in partitions if topic in self.topic_ids}
         step = RebalanceStep(kind, tuple(sorted(partitions)), self.epoch, ids)
         self._outstanding.append(step)
-        _log.info("group %s, %s: %s", self._context.options.group, kind, show_partitions(step.partitions))
+        is_change = kind != "prepare" and bool(partitions)
+        _log.log(
+            logging.INFO if is_change else logging.DEBUG,
+            "group %s, %s: %s", self._context.options.group, kind, show_partitions(step.partitions),
+        )  # fmt: skip
         self._context.post(step)
 
     def _settle(self, step: RebalanceStep, now: float) -> None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from math import inf
 
-from kwire.cluster import ClusterView, GroupMetadata, PendingRequest
+from kwire.cluster import ClusterView, GroupMetadata, PendingRequest, Snapshot
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.classic_membership import ClassicMembership
 from kwire.consumer.consumer_membership import ConsumerMembership, make_member_id
@@ -28,7 +28,7 @@ from kwire.consumer.group_member import (
 from kwire.consumer.offsets import Offset
 from kwire.consumer.rebalance import RebalanceStep
 from kwire.consumer.subscription import Subscription
-from kwire.errors import KwireError
+from kwire.errors import KwireError, error_name
 
 __all__ = [
     "GroupContext",
@@ -41,6 +41,9 @@ __all__ = [
 ]
 
 _log = logging.getLogger("kwire.consumer")
+
+# A topic may just be created: how long after `subscribe` one that does not exist is logged.
+_TOPICS_SECONDS = 5.0
 
 
 class Membership:
@@ -59,6 +62,7 @@ class Membership:
         self._deadline: float | None = None
         self._now = 0.0
         self._warned_since: float | None = None
+        self._check_topics_at: float | None = None
         self._member_id = make_member_id(context.random)  # one for the life of the consumer (KIP-1082)
         context.commits.member = self
 
@@ -132,7 +136,12 @@ class Membership:
         return () if self._member is None else self._member.topics()
 
     def deadline(self) -> float | None:
-        times = [self._deadline, self._steps.deadline(), None if self._member is None else self._member.deadline()]
+        times = [
+            self._deadline,
+            self._check_topics_at,
+            self._steps.deadline(),
+            None if self._member is None else self._member.deadline(),
+        ]
         return min((time for time in times if time is not None), default=None)
 
     def closed(self, error: KwireError) -> None:
@@ -155,10 +164,13 @@ class Membership:
         if isinstance(member, ConsumerMembership) and member.must_fall_back:
             member = self._member = self._fall_back(member)
         self._check_poll_interval(member, now)
+        if self._check_topics_at is not None and now >= self._check_topics_at:
+            self._warn_of_missing_topics(view.snapshot)
         return member.turn(now, view)
 
     def _subscribe(self, subscription: Subscription) -> None:
         self._subscription = subscription
+        self._check_topics_at = self._now + _TOPICS_SECONDS if subscription.topics else None
         if self._member is not None:
             self._member.subscribe(subscription)
             return
@@ -201,6 +213,17 @@ class Membership:
                 "group %s: a rebalance is waiting for the next poll; the last one ended %.1f s ago, and without "
                 "another within %.1f s this member is dropped",
                 self._options.group, now - since, expires_at - now,
+            )  # fmt: skip
+
+    def _warn_of_missing_topics(self, snapshot: Snapshot) -> None:
+        """Log once, some time after `subscribe`, what the brokers do not have: most likely a name is wrong."""
+        self._check_topics_at = None
+        if not snapshot.brokers or self._subscription is None:
+            return  # why there is no metadata is logged elsewhere
+        for name, code in self._subscription.missing(snapshot).items():
+            _log.warning(
+                "group %s: topic %r cannot be read yet: %s; this member gets its records as soon as it can",
+                self._options.group, name, error_name(code),
             )  # fmt: skip
 
     def _check_poll_interval(self, member: GroupMember, now: float) -> None:

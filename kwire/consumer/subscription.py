@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kwire.arguments import wrong_type
-from kwire.cluster import Topic, is_topic_name
-from kwire.errors import PERMANENT_TOPIC_CODES, ConfigurationError
+from kwire.cluster import Snapshot, Topic, is_topic_name
+from kwire.errors import PERMANENT_TOPIC_CODES, ConfigurationError, ErrorCode
 
 _FORMS = 'names such as ["orders"], a compiled pattern such as re.compile("orders-.*"), or a kwire.Regex'
 
@@ -67,6 +67,16 @@ class Subscription:
         if not names and not regexes:
             raise ConfigurationError("there is no topic to subscribe to", remedy=f"give {_FORMS}")
         return cls(frozenset(names), regex=regexes[0] if regexes else None, internal=internal)
+
+    def missing(self, snapshot: Snapshot) -> dict[str, int]:
+        """Return the topics by name that cannot be read, each with its error code, or UNKNOWN_TOPIC_OR_PARTITION."""
+        found: dict[str, int] = {}
+        for name in sorted(self.topics):
+            topic = snapshot.topics.get(name)
+            if topic is None or not topic.partitions:
+                code = 0 if topic is None else topic.error_code
+                found[name] = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return found
 
     def matched(self, known: Mapping[str, Topic]) -> frozenset[str]:
         """Return the topics by name, and those of the metadata that `pattern` matches from their beginning."""

@@ -102,6 +102,8 @@ def test_the_shape_of_ends(consumer: Consumer, ends: Any) -> None:
     ("name", "advice"),
     [
         ("store_offsets", 'it is mark(record) here, with commit="marks"'),
+        ("commit_sync", "it is commit() here"),
+        ("getmany", "it is poll(max_records, timeout) here"),
         ("consume", "it is poll(max_records, timeout) here"),
         ("seek_to_beginning", 'it is seek(topic, partition, "earliest") here'),
     ],

@@ -968,6 +968,31 @@ def test_no_poll_interval() -> None:
     assert not world.is_in(S.STALE)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_topic_that_does_not_exist_is_logged_once_and_late(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+    world = MemberWorld(protocol, topics=("t", "tt"))
+    world.turn(0)
+    world.turn(4.9)
+    assert "cannot be read" not in caplog.text
+    for _ in range(5):
+        world.turn(4.9)
+    assert caplog.text.count("cannot be read") == 1
+    assert "group g: topic 'tt' cannot be read yet: UNKNOWN_TOPIC_OR_PARTITION" in caplog.text
+
+
+def test_an_assignment_is_one_line_at_info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    world = World()
+    world.joined(*T)
+    lines = [one.getMessage() for one in caplog.records if "t-0" in one.getMessage()]
+    assert lines == ["group g, assign: t-0 t-1 t-2 t-3"]
+    caplog.clear()
+    world.heartbeat(E.UNKNOWN_MEMBER_ID)
+    assert [one.getMessage() for one in caplog.records if "t-0" in one.getMessage()] == [
+        "group g, lost: t-0 t-1 t-2 t-3"
+    ]
+
+
 def test_rounds_that_move_nothing_slow_down(caplog: pytest.LogCaptureFixture) -> None:
     """S30 (RDK #4800): a leader assigns a topic that this member does not read, again and again."""
     world = World()

@@ -232,6 +232,25 @@ def test_a_consumer_without_a_group_says_so(cluster: Cluster) -> None:
                 call()
 
 
+def test_a_topic_that_does_not_exist_is_named(cluster: Cluster, members: Members) -> None:
+    consumer = members.make()
+    consumer.subscribe(["t", "tt"])
+    until(lambda: "topic" in waits(consumer) and consumer.assignment() != [], consumer)
+    assert "'tt' cannot be read: UNKNOWN_TOPIC_OR_PARTITION" in str(consumer.explain())
+    cluster.create_topic("tt")
+    until(lambda: "topic" not in waits(consumer), consumer)
+
+
+def test_wrong_offsets_and_partitions_say_what_to_give(cluster: Cluster, members: Members) -> None:
+    consumer = members.make()
+    consumer.subscribe(["t"])
+    wrong: Any = {"t": 5}
+    with pytest.raises(TypeError, match=r"give \(topic, partition\)"):
+        consumer.commit(wrong)
+    with pytest.raises(ConfigurationError, match="the group assigns partitions while the program polls"):
+        consumer.seek("t", 99, 0)
+
+
 # -- the gate and the callbacks
 
 
