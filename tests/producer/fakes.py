@@ -92,7 +92,7 @@ class FakeView:
 
 @dataclass
 class Sent:
-    """A ProduceRequest that the sender returned; `answer` and `fail` complete it."""
+    """A ProduceRequest that the sender returned; `respond` and `fail` complete it."""
 
     call: PendingRequest
     node: int
@@ -110,7 +110,7 @@ class Sent:
     def values(self) -> dict[tuple[str, int], list[bytes | None]]:
         return {place: [record.value for record in batch.records()] for place, batch in self.batches().items()}
 
-    def answer(
+    def respond(
         self,
         now: float,
         codes: Mapping[tuple[str, int], int] | int = 0,
@@ -120,7 +120,7 @@ class Sent:
         *,
         was_appended: bool = False,
     ) -> None:
-        """Respond. `leaders` are hints: (leader, leader epoch) by partition; broker n is at host-n:9092.
+        """Respond to the request. `leaders` are hints: (leader, leader epoch) by partition; broker n is at host-n:9092.
 
         `was_appended`: a response with an error code has an offset all the same.
         """
@@ -176,7 +176,7 @@ class Bench:
         )
         self.identities = 0
         self.gives_ids = gives_ids
-        self.asked: list[PendingRequest] = []
+        self.id_requests: list[PendingRequest] = []
         if topics is not None:
             self.know(topics)
 
@@ -212,8 +212,8 @@ class Bench:
                 sent.append(self._sent(call))
             else:
                 assert call.api is InitProducerIdRequest
-                self.asked.append(call)
-        if self.asked and self.gives_ids:
+                self.id_requests.append(call)
+        if self.id_requests and self.gives_ids:
             self.give_id()
             sent += self.turn()
         return sent
@@ -221,7 +221,7 @@ class Bench:
     def give_id(self) -> None:
         self.identities += 1
         response = InitProducerIdResponse(error_code=0, producer_id=1_000 + self.identities, producer_epoch=0)
-        self.asked.pop(0).on_done(response, self.now)
+        self.id_requests.pop(0).on_done(response, self.now)
 
     def _sent(self, call: PendingRequest) -> Sent:
         node: int = call.route.node  # type: ignore[union-attr]

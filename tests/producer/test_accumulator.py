@@ -19,7 +19,7 @@ from kwire.producer.batch_builder import UNDESIGNATED, UNROUTED
 from kwire.producer.message import to_bytes, to_headers
 from kwire.records import decode_batches
 from kwire.records.rows import BATCH_OVERHEAD_BYTES, record_bytes_max
-from tests.wire.speedups import CAN_COMPILE, needs_c, python, speedups
+from tests.wire.speedups import CAN_COMPILE, needs_c, python, run_in_new_process, speedups
 
 IMPLEMENTATIONS = ["python", *(["c"] if CAN_COMPILE else [])]
 NOW = 1_700_000_000_000
@@ -618,8 +618,7 @@ def test_a_finalizer_that_sends_during_a_send(made: Any) -> None:
         assert [row[0] for row in own if row[0] % 2 == odd] == list(range(odd, 1_000, 2))
 
 
-@needs_c
-def test_memory_of_full_builders_is_reused_until_the_last_accumulator_is_freed() -> None:
+def check_memory_of_full_builders() -> None:
     def fill(accumulators: Accumulators) -> int:
         for _ in range(3_000):
             accumulators.accumulator.send("t", bytes(9_000))
@@ -630,22 +629,23 @@ def test_memory_of_full_builders_is_reused_until_the_last_accumulator_is_freed()
             builder.drop(len(builder))
         return held
 
-    gc.collect()
     tracemalloc.start()
-    try:
-        accumulators, other = Accumulators(speedups(), batch_bytes=300_000, bytes_max=1 << 30), Accumulators(speedups())
-        accumulators.know(count=1)
-        for _ in range(3):
-            assert fill(accumulators) > 27_000_000
-            assert 5_000_000 < tracemalloc.get_traced_memory()[0] < 9_000_000
-        del accumulators
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] > 5_000_000
-        del other
-        gc.collect()
-        assert tracemalloc.get_traced_memory()[0] < 1_000_000
-    finally:
-        tracemalloc.stop()
+    accumulators, other = Accumulators(speedups(), batch_bytes=300_000, bytes_max=1 << 30), Accumulators(speedups())
+    accumulators.know(count=1)
+    for _ in range(3):
+        assert fill(accumulators) > 27_000_000
+        assert 5_000_000 < tracemalloc.get_traced_memory()[0] < 9_000_000
+    del accumulators
+    gc.collect()
+    assert tracemalloc.get_traced_memory()[0] > 5_000_000
+    del other
+    gc.collect()
+    assert tracemalloc.get_traced_memory()[0] < 1_000_000
+
+
+@needs_c
+def test_memory_of_full_builders_is_reused_until_the_last_accumulator_is_freed() -> None:
+    run_in_new_process(check_memory_of_full_builders)
 
 
 @needs_c

@@ -39,7 +39,7 @@ def bench_with(topic_id: UUID = A, *, version: int = 13, leader: tuple[int, int]
     bench.view.versions[ProduceRequest] = version
     named(bench, topic_id, leader)
     bench.send(b"first", partition=0)
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     return bench
 
 
@@ -56,7 +56,7 @@ def test_sequences_restart_for_an_idle_partition(version: int, leader: tuple[int
         bench.send(value, partition=0)
     (sent,) = bench.turn()
     assert (sent.node, first_sequences([sent])) == (leader[0], [0])
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     assert first_sequences(bench.turn()) == [1]
     assert bench.identities == 1
 
@@ -66,15 +66,15 @@ def test_batches_that_the_old_topic_refused_go_to_the_new_one_in_order() -> None
     responses = [bench.send(value, partition=0) for value in (b"a", b"b", b"c")]
     sent = bench.turn()
     assert first_sequences(sent) == [1, 2, 3]
-    sent[0].answer(bench.now, GONE)
+    sent[0].respond(bench.now, GONE)
     named(bench, B)
     assert bench.turn(1.0) == [], "first everything that is out is answered"
     for one in sent[1:]:
-        one.answer(bench.now, GONE)
+        one.respond(bench.now, GONE)
     again: list[Sent] = []
     while not all(response.done() for response in responses):
         for one in bench.turn(1.0):
-            one.answer(bench.now)
+            one.respond(bench.now)
             again.append(one)
     assert [(topic.topic_id, *one.values().values()) for one in again for topic in one.request.topic_data] == [
         (B, [b"a"]), (B, [b"b"]), (B, [b"c"])
@@ -90,7 +90,7 @@ def test_batches_that_may_be_in_the_old_topic_go_to_the_new_one() -> None:
     named(bench, B)
     (again,) = bench.turn(1.0)
     assert first_sequences([again]) == [0]
-    again.answer(bench.now)
+    again.respond(bench.now)
     assert response.exception(0) is None
 
 
@@ -103,11 +103,11 @@ def test_a_batch_sent_by_name_may_be_in_the_new_topic_and_keeps_its_sequence() -
     named(bench, B)
     (again,) = bench.turn(1.0)
     assert first_sequences([again]) == [1]
-    again.answer(bench.now, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    again.respond(bench.now, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
     assert maybe.exception(0) is None
     (last,) = bench.turn()
     assert first_sequences([last]) == [2]
-    last.answer(bench.now)
+    last.respond(bench.now)
     assert behind.exception(0) is None
 
 
@@ -117,12 +117,12 @@ def test_batches_sent_by_name_that_are_in_no_log_go_to_the_new_topic_in_order(co
     bench = bench_with(version=12)
     responses = [bench.send(value, partition=0) for value in (b"a", b"b", b"c")]
     for one in bench.turn():
-        one.answer(bench.now, code)
+        one.respond(bench.now, code)
     named(bench, B)
     again: list[Sent] = []
     while not all(response.done() for response in responses):
         for one in bench.turn(1.0):
-            one.answer(bench.now)
+            one.respond(bench.now)
             again.append(one)
     assert [value for one in again for value in one.values().values()] == [[b"a"], [b"b"], [b"c"]]
     assert (first_sequences(again), bench.identities) == ([0, 1, 2], 1)
@@ -134,16 +134,16 @@ def test_batches_sent_by_name_go_to_the_new_topic_before_metadata_has_it() -> No
     bench = bench_with(version=12)
     responses = [bench.send(value, partition=0) for value in (b"a", b"b")]
     for one in bench.turn():
-        one.answer(bench.now, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        one.respond(bench.now, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     named(bench, A, (2, 1))
     (refused,) = bench.turn(1.0)
     assert (refused.node, first_sequences([refused])) == (2, [1])
-    refused.answer(bench.now, OUT_OF_ORDER)
+    refused.respond(bench.now, OUT_OF_ORDER)
     named(bench, B, (2, 0))
     again: list[Sent] = []
     while not all(response.done() for response in responses):
         for one in bench.turn(1.0):
-            one.answer(bench.now)
+            one.respond(bench.now)
             again.append(one)
     assert first_sequences(again) == [0, 1]
     assert [response.exception(0) for response in responses] == [None] * 2
@@ -152,7 +152,7 @@ def test_batches_sent_by_name_go_to_the_new_topic_before_metadata_has_it() -> No
 def test_a_batch_the_old_leader_may_have_appended_keeps_its_sequence() -> None:
     bench = bench_with(version=12)
     bench.send(b"a", partition=0)
-    bench.turn()[0].answer(bench.now, ErrorCode.NOT_LEADER_OR_FOLLOWER, was_appended=True)
+    bench.turn()[0].respond(bench.now, ErrorCode.NOT_LEADER_OR_FOLLOWER, was_appended=True)
     named(bench, B)
     assert first_sequences(bench.turn(1.0)) == [1]
 
@@ -162,7 +162,7 @@ def test_a_batch_sent_by_name_that_the_new_topic_refuses_is_possibly_persisted()
     maybe = bench.send(b"a", partition=0)
     bench.turn()[0].fail(bench.now, CUT)
     named(bench, B)
-    bench.turn(1.0)[0].answer(bench.now, OUT_OF_ORDER)
+    bench.turn(1.0)[0].respond(bench.now, OUT_OF_ORDER)
     error = maybe.exception(0)
     assert isinstance(error, DeliveryError)
     assert error.possibly_persisted
@@ -173,11 +173,11 @@ def test_a_new_producer_id_does_not_wait_for_batches_of_the_old_topic() -> None:
     open_, refused = bench.send(b"a", partition=0), bench.send(b"b", partition=0)
     first, second = bench.turn()
     first.fail(bench.now, CUT)
-    second.answer(bench.now, ErrorCode.INVALID_RECORD)
+    second.respond(bench.now, ErrorCode.INVALID_RECORD)
     named(bench, B)
     (again,) = bench.turn(1.0)
     assert (bench.identities, first_sequences([again])) == (2, [0])
-    again.answer(bench.now)
+    again.respond(bench.now)
     assert open_.exception(0) is None
     assert isinstance(refused.exception(0), BrokerError)
 
@@ -185,7 +185,7 @@ def test_a_new_producer_id_does_not_wait_for_batches_of_the_old_topic() -> None:
 def test_batches_of_a_topic_that_stays_deleted_fail() -> None:
     bench = bench_with()
     response = bench.send(b"a", partition=0)
-    bench.turn()[0].answer(bench.now, GONE)
+    bench.turn()[0].respond(bench.now, GONE)
     assert bench.view.refreshes
     bench.know({}, errors={"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
     bench.turn()
@@ -206,7 +206,7 @@ def test_keyed_records_hash_over_partitions_that_were_added() -> None:
         sent = bench.turn()
         values = [(place, value) for one in sent for place, batch in one.values().items() for value in batch]
         for one in sent:
-            one.answer(bench.now)
+            one.respond(bench.now)
         assert sorted(values) == sorted((("t", murmur2_partition(key, count)), key) for key in keys)
 
 

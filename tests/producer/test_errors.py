@@ -108,7 +108,7 @@ def window_closed() -> ProduceResponse:
 def refused_by_the_broker() -> ProduceResponse:
     one = bench()
     response = one.send(b"v", partition=0)
-    one.turn()[0].answer(one.now, ErrorCode.MESSAGE_TOO_LARGE)
+    one.turn()[0].respond(one.now, ErrorCode.MESSAGE_TOO_LARGE)
     return response
 
 
@@ -116,7 +116,7 @@ def refused_after_doubt() -> ProduceResponse:
     one = bench()
     response = one.send(b"v", partition=0)
     one.turn()[0].fail(one.now, CUT)
-    one.turn(0.2)[0].answer(one.now, ErrorCode.INVALID_RECORD)
+    one.turn(0.2)[0].respond(one.now, ErrorCode.INVALID_RECORD)
     return response
 
 
@@ -167,7 +167,7 @@ def id_refused() -> ProduceResponse:
     one = bench(gives_ids=False)
     response = one.send(b"v", partition=0)
     one.turn()
-    call = one.asked.pop()
+    call = one.id_requests.pop()
     call.broker, call.version = "3 at host-3:9092", 5
     refused = InitProducerIdResponse(
         error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_id=-1, producer_epoch=-1
@@ -180,7 +180,7 @@ def id_unknown_to_brokers() -> ProduceResponse:
     one = bench(gives_ids=False, idempotence=True)
     response = one.send(b"v", partition=0)
     one.turn()
-    one.asked.pop().on_done(
+    one.id_requests.pop().on_done(
         UnsupportedVersionError("too old", broker="1 at host-1:9092", api="InitProducerId", remedy="upgrade"), one.now
     )
     return response
@@ -192,7 +192,7 @@ def headers_for_an_old_broker() -> ProduceResponse:
     del one.view.versions[InitProducerIdRequest]
     response = one.send(b"v", partition=0, headers=(("h", b""),))
     one.turn()
-    one.asked.pop().on_done(UnsupportedVersionError("too old"), one.now)
+    one.id_requests.pop().on_done(UnsupportedVersionError("too old"), one.now)
     one.turn(0.5)
     return response
 

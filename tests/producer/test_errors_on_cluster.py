@@ -134,7 +134,7 @@ CASES = [
          "there is no partition 7", {"unknown_topic_timeout_ms": 200}),
     Case("busy for too long", sent(), DeliveryError, PRODUCE, "it is in no log", BRIEF, (BUSY, ApiKey.PRODUCE)),
     Case("no retries", sent(), DeliveryError, PRODUCE, "it is in no log", {"retries": 0}, (BUSY, ApiKey.PRODUCE)),
-    Case("no answer", sent(), DeliveryError, PRODUCE, "it may be in the log", BRIEF, (SLOW, ApiKey.PRODUCE)),
+    Case("no response", sent(), DeliveryError, PRODUCE, "it may be in the log", BRIEF, (SLOW, ApiKey.PRODUCE)),
     Case("cut", sent(), DeliveryError, PRODUCE, "it may be in the log", BRIEF,
          (Disconnect(applied=True), ApiKey.PRODUCE)),
     Case("id forbidden", sent(), AuthorizationError,
@@ -145,7 +145,7 @@ CASES = [
     Case("in no transaction", sent(), TransactionError, {}, "begin()", IN),
     # transactions
     Case("no transactional id", commit, ConfigurationError, {}, "give one"),
-    Case("not begun", commit, TransactionError, {}, "begin()", IN),
+    Case("not yet begun", commit, TransactionError, {}, "begin()", IN),
     Case("id of the transaction forbidden", lambda p: p.begin(PATIENCE), FatalError,
          {**AT_BROKER, "api": "InitProducerId", "version": 6}, "close this producer", IN,
          (Refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ApiKey.INIT_PRODUCER_ID)),

@@ -31,7 +31,7 @@ def proven(**settings: object) -> Bench:
     bench = Bench({"t": [(1, 0), (2, 0)]}, **settings)  # type: ignore[arg-type]
     bench.send(b"first", partition=0)
     for sent in [*bench.turn(), *bench.turn(1.0)]:
-        sent.answer(bench.now)
+        sent.respond(bench.now)
     return bench
 
 
@@ -109,7 +109,7 @@ def id_asked() -> Bench:
 
 def id_refused() -> Bench:
     bench = id_asked()
-    bench.asked.pop().on_done(CUT, bench.now)
+    bench.id_requests.pop().on_done(CUT, bench.now)
     return bench
 
 
@@ -117,7 +117,7 @@ def sequence_lost() -> Bench:
     bench = proven(batch_bytes=100)
     bench.send(b"refused", partition=0)
     bench.send(b"out", partition=0)
-    bench.turn()[0].answer(bench.now, ErrorCode.INVALID_RECORD)
+    bench.turn()[0].respond(bench.now, ErrorCode.INVALID_RECORD)
     bench.send(b"a", partition=1)
     return bench
 
@@ -150,7 +150,7 @@ def old_leader() -> Bench:
 def throttled() -> Bench:
     bench = proven()
     bench.send(b"out", partition=0)
-    bench.turn()[0].answer(bench.now, throttle_time_ms=500)
+    bench.turn()[0].respond(bench.now, throttle_time_ms=500)
     bench.send(b"a", partition=0)
     return bench
 

@@ -23,7 +23,7 @@ IDLE = 300.0
 def delivered(bench: Bench, value: bytes = b"a", topic: str = "t", partition: int | None = None) -> ProduceResponse:
     response = bench.send(value, topic, partition=partition)
     (sent,) = bench.turn()
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     return response
 
 
@@ -57,7 +57,7 @@ def test_a_topic_with_waiting_records_is_kept() -> None:
     assert set(bench.sender.topics()) == {"t"}
     bench.know({"t": [(1, 1)]})
     (sent,) = bench.turn()
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     assert response.result(0).offset == 100
 
 
@@ -68,7 +68,7 @@ def test_many_forgotten_topics_cost_a_producer_id_and_no_memory() -> None:
         bench.send(b"a", name)
     while requests := bench.turn():
         for sent in requests:
-            sent.answer(bench.now)
+            sent.respond(bench.now)
     bench.turn(IDLE + 1)
     assert bench.identities == 1
     bench.send(b"b", names[0])
@@ -84,7 +84,7 @@ def test_a_topic_may_be_created_for_its_first_record_and_never_again() -> None:
     bench.turn()
     assert bench.view.creatable == ["new"]
     bench.know({"new": [(1, 0)]})
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     bench.view.creatable.clear()
     gone = metadata(errors={"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, ids={"new": NO_ID})
     bench.view.snapshot = bench.view.snapshot.updated(gone, bench.now)

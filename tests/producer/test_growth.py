@@ -65,7 +65,7 @@ def lines_of_metadata(topics: int, partitions: int, *, moved: int = 0) -> int:
         bench.send(b"v", f"t{number}")
     while sent := bench.turn():
         for request in sent:
-            request.answer(bench.now)
+            request.respond(bench.now)
     bench.know(leaders(moved))
     with Lines() as lines:
         bench.turn()

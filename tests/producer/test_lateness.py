@@ -79,7 +79,7 @@ CASES = [
         "send_offsets() is not done after 0.2 s: awaited is ", {}, LOADING,
     ),
     Case(
-        "commit without an answer", (Mute(), ApiKey.END_TXN), begun(lambda producer: producer.commit(SECONDS)),
+        "commit without a response", (Mute(), ApiKey.END_TXN), begun(lambda producer: producer.commit(SECONDS)),
         "commit() is not done after 0.2 s: awaited is the transaction's end: the response of the coordinator of "
         "transaction 'x' to EndTxn", {"api": "EndTxn", "version": 5}, None,
     ),
@@ -88,7 +88,7 @@ CASES = [
         "awaited is the delivery of records: 1 of topic t (back-off: ", {"topic": "t"}, BUSY,
     ),
     Case(
-        "abort without an answer", (Mute(), ApiKey.END_TXN),
+        "abort without a response", (Mute(), ApiKey.END_TXN),
         begun(lambda producer: producer.abort(SECONDS), delivers=True),
         "abort() is not done after 0.2 s: awaited is the transaction's end: the response of the coordinator of "
         "transaction 'x' to EndTxn", {"api": "EndTxn"}, None,

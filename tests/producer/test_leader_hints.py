@@ -23,11 +23,11 @@ def test_the_next_attempt_goes_to_the_leader_that_was_named_at_once() -> None:
     response = bench.send(b"v", partition=0)
     (sent,) = bench.turn()
     before = sent.batches()["t", 0].raw.tobytes()
-    sent.answer(bench.now, MOVED, leaders={("t", 0): (2, 6)})
+    sent.respond(bench.now, MOVED, leaders={("t", 0): (2, 6)})
     (again,) = bench.turn()
     assert (again.node, again.batches()["t", 0].raw.tobytes()) == (2, before)
     assert bench.view.refreshes, "metadata is refreshed for other partitions that moved"
-    again.answer(bench.now)
+    again.respond(bench.now)
     assert response.result(0).offset == 100
 
 
@@ -35,7 +35,7 @@ def test_the_next_attempt_goes_to_the_leader_that_was_named_at_once() -> None:
 def test_without_news_there_is_a_back_off(hint: tuple[int, int]) -> None:
     bench = Bench({"t": [(1, 5)]})
     bench.send(b"v", partition=0)
-    bench.turn()[0].answer(bench.now, MOVED, leaders={("t", 0): hint})
+    bench.turn()[0].respond(bench.now, MOVED, leaders={("t", 0): hint})
     assert bench.turn(0.05) == []
     assert [sent.node for sent in bench.turn(0.1)] == [1]
 
@@ -52,24 +52,24 @@ def test_the_errors_of_leadership(code: ErrorCode, refreshes: bool, node: int) -
     bench = Bench({"t": [(1, 5)]})
     response = bench.send(b"v", partition=0)
     hints = {("t", 0): (2, 6)} if node == 2 else None
-    bench.turn()[0].answer(bench.now, code, leaders=hints)
+    bench.turn()[0].respond(bench.now, code, leaders=hints)
     assert bool(bench.view.refreshes) is refreshes
     (again,) = bench.turn(0.0 if hints else 0.15)
     assert again.node == node
-    again.answer(bench.now)
+    again.respond(bench.now)
     assert response.exception(0) is None
 
 
 def test_rule_4_requests_to_the_old_leader_get_a_response_first() -> None:
     bench = Bench({"t": [(1, 5)]}, batch_bytes=100)
     bench.send(b"first", partition=0)
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     for value in (b"a", b"b"):
         bench.send(value, partition=0)
     first, second = bench.turn()
-    first.answer(bench.now, MOVED, leaders={("t", 0): (2, 6)})
+    first.respond(bench.now, MOVED, leaders={("t", 0): (2, 6)})
     assert bench.turn(1.0) == []
-    second.answer(bench.now, MOVED, leaders={("t", 0): (2, 6)})
+    second.respond(bench.now, MOVED, leaders={("t", 0): (2, 6)})
     again = bench.turn()
     assert [(sent.node, sent.values()) for sent in again] == [(2, {("t", 0): [b"a"]})]
 
@@ -78,14 +78,14 @@ def test_a_hint_for_one_partition_does_not_hurry_another() -> None:
     bench = Bench({"t": [(1, 5), (1, 5)]})
     for partition in range(2):
         bench.send(b"v", partition=partition)
-    bench.turn()[0].answer(bench.now, MOVED, leaders={("t", 0): (2, 6)})
+    bench.turn()[0].respond(bench.now, MOVED, leaders={("t", 0): (2, 6)})
     assert [(sent.node, list(sent.values())) for sent in bench.turn()] == [(2, [("t", 0)])]
 
 
 def test_metadata_that_is_older_than_the_hint_changes_nothing() -> None:
     bench = Bench({"t": [(1, 5)]})
     bench.send(b"v", partition=0)
-    bench.turn()[0].answer(bench.now, MOVED, leaders={("t", 0): (2, 6)})
+    bench.turn()[0].respond(bench.now, MOVED, leaders={("t", 0): (2, 6)})
     bench.know({"t": [(1, 5)]})
     assert [sent.node for sent in bench.turn()] == [2]
 
@@ -111,6 +111,6 @@ def test_responses_before_version_10_name_no_leader() -> None:
     bench = Bench({"t": [(1, 5)]})
     bench.view.versions[ProduceRequest] = 9
     bench.send(b"v", partition=0)
-    bench.turn()[0].answer(bench.now, MOVED)
+    bench.turn()[0].respond(bench.now, MOVED)
     assert bench.turn() == []
     assert bench.view.refreshes

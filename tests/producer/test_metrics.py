@@ -46,7 +46,7 @@ def test_from_the_queue_to_the_acknowledgement() -> None:
     assert now.queue_time.count == 2
     assert now.queue_time.mean == pytest.approx(0.010)
     for one in sent:
-        one.answer(bench.now)
+        one.respond(bench.now)
     after = counted(bench)
     assert (after.batches_acknowledged, after.records_acknowledged, after.records_in_flight) == (2, 4, 0)
     assert (after.buffered_bytes, after.buffered_bytes_max) == (100, 33_554_432)
@@ -60,7 +60,7 @@ def test_attempts_and_retries_count_and_waiting_does_not_count_twice() -> None:
     bench.turn()[0].fail(bench.now, CUT)
     held = counted(bench)
     assert (held.records_retried, held.batches_retried, held.records_queued) == (2, 1, 2)
-    bench.turn(1.0)[0].answer(bench.now)
+    bench.turn(1.0)[0].respond(bench.now)
     end = counted(bench)
     assert (end.requests_sent, end.records_sent, end.records_acknowledged) == (2, 4, 2)
     assert end.queue_time.count == 1
@@ -71,7 +71,7 @@ def test_failures_by_class() -> None:
     bench = Bench({"t": [(1, 0), (1, 0)]}, delivery_timeout_ms=1_000)
     bench.send(b"refused", partition=0)
     bench.send(b"refused too", partition=0)
-    bench.turn()[0].answer(bench.now, ErrorCode.INVALID_TIMESTAMP)
+    bench.turn()[0].respond(bench.now, ErrorCode.INVALID_TIMESTAMP)
     bench.view.down.add(1)
     bench.send(b"late", partition=1)
     bench.turn()
@@ -90,7 +90,7 @@ def test_a_record_whose_time_was_up_has_failed_though_it_was_acknowledged_later(
     bench.send(b"a", partition=0, terms=within(1.0, bench))
     (sent,) = bench.turn()
     bench.turn(1.0)
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     end = counted(bench)
     assert (end.records_failed, end.records_acknowledged, balance(end)) == (1, 0, 1)
 

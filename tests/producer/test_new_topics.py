@@ -30,7 +30,7 @@ def refused_once(leaders: list[tuple[int, int]] | None = None, **settings: objec
     bench.send(b"a")
     (sent,) = bench.turn()
     assert list(sent.values()) == [("t", 0)]
-    sent.answer(bench.now, NOT_YET)
+    sent.respond(bench.now, NOT_YET)
     return bench
 
 
@@ -41,7 +41,7 @@ def test_another_partition_gets_the_batch_after_a_pause() -> None:
     (sent,) = bench.turn(0.12)  # 0.1 s, up to a fifth more or less
     assert sent.values() == {("t", 1): [b"a"]}
     assert sent.batches()["t", 1].base_sequence == 0
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     bench.send(b"b", partition=0)
     (sent,) = bench.turn(1.0)
     assert sent.batches()["t", 0].base_sequence == 0, "what was never stored has used no sequence"
@@ -50,9 +50,9 @@ def test_another_partition_gets_the_batch_after_a_pause() -> None:
 def test_a_partition_that_has_acknowledged_something_gets_it_at_once() -> None:
     bench = Bench({"t": [(1, 0)] * 3})
     bench.send(b"first", partition=2)
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     bench.send(b"a")
-    bench.turn()[0].answer(bench.now, NOT_YET)
+    bench.turn()[0].respond(bench.now, NOT_YET)
     assert [sent.values() for sent in bench.turn()] == [{("t", 2): [b"a"]}]
 
 
@@ -73,7 +73,7 @@ def perhaps_sent_before(bench: Bench) -> Sent:
 
 def after_an_acknowledgement(bench: Bench) -> Sent:
     bench.send(b"first", partition=0)
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     return unkeyed(bench)
 
 
@@ -95,7 +95,7 @@ def test_a_batch_stays_where_it_may_be_stored_or_belongs(
     sent = send(bench)
     bench.know({"t": [leader] * 2})
     before = next(iter(sent.batches().values()))
-    sent.answer(bench.now, code, was_appended=was_appended)
+    sent.respond(bench.now, code, was_appended=was_appended)
     (again,) = bench.turn(1.5)
     assert list(again.values()) == [("t", 0)]
     assert again.batches()["t", 0].raw == before.raw
@@ -104,8 +104,8 @@ def test_a_batch_stays_where_it_may_be_stored_or_belongs(
 def test_a_number_of_retries_counts_here_too() -> None:
     bench = Bench({"t": [(1, 0)] * 3}, retries=1)
     response = bench.send(b"a")
-    bench.turn()[0].answer(bench.now, NOT_YET)
-    bench.turn(0.2)[0].answer(bench.now, NOT_YET)
+    bench.turn()[0].respond(bench.now, NOT_YET)
+    bench.turn(0.2)[0].respond(bench.now, NOT_YET)
     assert isinstance(response.exception(0), DeliveryError)
 
 
@@ -115,7 +115,7 @@ def test_an_overdue_batch_is_not_moved() -> None:
     (sent,) = bench.turn()
     bench.turn(0.6)
     assert response.done()
-    sent.answer(bench.now, NOT_YET)
+    sent.respond(bench.now, NOT_YET)
     assert bench.turn(1.5) == []
     assert bench.buffer_pool.used_bytes == 0
 
@@ -129,7 +129,7 @@ def test_a_batch_that_waited_behind_it_resolves() -> None:
     bench.know({}, errors={"t": ErrorCode.TOPIC_AUTHORIZATION_FAILED})
     bench.turn()
     assert not behind.done()
-    sent.answer(bench.now, NOT_YET)
+    sent.respond(bench.now, NOT_YET)
     assert (first.done(), behind.done()) == (False, True)
     bench.turn()
     assert first.done()
@@ -159,7 +159,7 @@ class Tries:
             count += 1
         return count
 
-    def answer(self, now: float, *, is_led: bool) -> None:
+    def respond(self, now: float, *, is_led: bool) -> None:
         while self.out:
             batch = self.out.pop()
             if is_led:
@@ -173,25 +173,25 @@ class Tries:
 def test_a_few_partitions_are_tried_at_first_and_all_after_an_acknowledgement() -> None:
     tries = Tries()
     assert [tries.try_some(0.0), tries.try_some(5.0)] == [4, 0]
-    tries.answer(5.0, is_led=True)
+    tries.respond(5.0, is_led=True)
     assert tries.try_some(5.0) == 50
-    tries.answer(5.0, is_led=False)
+    tries.respond(5.0, is_led=False)
     assert [tries.try_some(now) for now in (5.09, 5.11)] == [0, 1], "one response allows one try"
 
 
 def test_after_a_refusal_partitions_are_tried_one_by_one_until_enough_have_acknowledged() -> None:
     tries = Tries()
     assert tries.try_some(0.0) == 4
-    tries.answer(1.0, is_led=False)
+    tries.respond(1.0, is_led=False)
     assert [tries.try_some(now) for now in (1.0, 1.09, 1.11, 5.0)] == [0, 0, 1, 0]
-    tries.answer(5.0, is_led=False)
+    tries.respond(5.0, is_led=False)
     assert [tries.try_some(now) for now in (5.0, 5.19, 5.21, 9.0)] == [0, 0, 1, 0]
     for number in range(15):
-        tries.answer(10.0 + number, is_led=True)
+        tries.respond(10.0 + number, is_led=True)
         assert [tries.try_some(10.0 + number + later) for later in (0.19, 0.21, 0.5)] == [0, 1, 0]
-    tries.answer(30.0, is_led=True)
+    tries.respond(30.0, is_led=True)
     assert tries.try_some(30.0) == 50
-    tries.answer(31.0, is_led=False)
+    tries.respond(31.0, is_led=False)
     assert [tries.try_some(now) for now in (31.09, 31.11)] == [0, 1], "the next pause is a short one again"
 
 
@@ -201,11 +201,11 @@ def test_partitions_that_have_refused_are_tried_one_by_one_too() -> None:
         bench.send(value)
     (sent,) = bench.turn()
     assert len(sent.values()) == 3
-    sent.answer(bench.now, NOT_YET)
+    sent.respond(bench.now, NOT_YET)
     for pause in (0.12, 0.24, 0.48):
         (sent,) = bench.turn(pause)
         assert list(sent.values().values()) == [[b"a"]]
-        sent.answer(bench.now, NOT_YET)
+        sent.respond(bench.now, NOT_YET)
 
 
 def test_a_batch_does_not_come_back_behind_later_ones() -> None:
@@ -214,7 +214,7 @@ def test_a_batch_does_not_come_back_behind_later_ones() -> None:
     first, second = bench.send(b"a"), bench.send(b"b")
     (sent,) = bench.turn()
     assert sent.values() == {("t", 0): [b"a"], ("t", 1): [b"b"]}
-    sent.answer(bench.now, {("t", 0): NOT_YET})
+    sent.respond(bench.now, {("t", 0): NOT_YET})
     assert (first.done(), second.done()) == (False, True)
     assert bench.turn() == []
     (again,) = bench.turn(0.2)
@@ -224,12 +224,12 @@ def test_a_batch_does_not_come_back_behind_later_ones() -> None:
 def test_batches_that_a_response_refuses_come_back_in_order() -> None:
     bench = Bench({"t": [(1, 0)] * 4}, batch_bytes=100)
     bench.send(b"first", partition=3)
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     for value in (b"a", b"b", b"c"):
         bench.send(value)
     (sent,) = bench.turn()
     assert list(sent.values()) == [("t", 0), ("t", 1), ("t", 2)]
-    sent.answer(bench.now, {("t", 1): NOT_YET, ("t", 2): NOT_YET})
+    sent.respond(bench.now, {("t", 1): NOT_YET, ("t", 2): NOT_YET})
     (sent,) = bench.turn()
     assert sent.values() == {("t", 3): [b"b"], ("t", 0): [b"c"]}
 
@@ -237,7 +237,7 @@ def test_batches_that_a_response_refuses_come_back_in_order() -> None:
 def test_no_other_batch_gets_a_partition_while_a_try_is_in_flight_but_not_for_long() -> None:
     bench = refused_once()
     bench.send(b"first", partition=2)
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     bench.send(b"b")
     (tried,) = bench.turn(0.2)
     assert len(tried.values()) == 1
@@ -262,7 +262,7 @@ def test_no_batch_waits_for_the_last_of_a_thousand_partitions(seconds: float) ->
         for sent in bench.turn(0.01):
             places = sent.values()
             sent_batches += len(places)
-            sent.answer(bench.now, {place: NOT_YET for place in places if led_at[place[1]] > bench.now})
+            sent.respond(bench.now, {place: NOT_YET for place in places if led_at[place[1]] > bench.now})
     assert bench.now - 1.0 < seconds / 2
     assert sent_batches <= 20 + 20 + 30, "each twice, and the tries that failed"
     assert all(response.exception(0) is None for response in responses)
@@ -278,7 +278,7 @@ def test_a_request_carries_a_hundred_new_partitions_at_most() -> None:
         sent = bench.turn()
         assert [len(one.values()) for one in sent] == expected
         for one in sent:
-            one.answer(bench.now)
+            one.respond(bench.now)
 
 
 def lines_while_busy(count: int) -> int:

@@ -116,7 +116,7 @@ def test_sticky_sends_small_batches_to_one_partition() -> None:
         bench.send(b"%d" % number)
         for sent in bench.turn():
             places += [partition for _, partition in sent.values()]
-            sent.answer(bench.now)
+            sent.respond(bench.now)
     assert places == [0, 0, 0, 0, 1, 1, 1, 1], "four small batches reach the size of a whole one"
 
 
@@ -127,7 +127,7 @@ def test_single_broker_sends_to_one_until_it_fails() -> None:
         bench.send(b"v")
         for sent in bench.turn():
             nodes.add(sent.node)
-            sent.answer(bench.now)
+            sent.respond(bench.now)
     (node,) = nodes
     bench.view.down.add(node)
     bench.send(b"waits while a connection is made")
@@ -135,7 +135,7 @@ def test_single_broker_sends_to_one_until_it_fails() -> None:
     bench.view.failures[node] = ConfigurationError("down")
     (sent,) = bench.turn()
     assert sent.node != node
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     bench.view.down.clear()
     bench.view.failures.clear()
     bench.send(b"after thirty seconds")
@@ -164,7 +164,7 @@ def test_ignored_keys_go_where_records_without_a_key_go() -> None:
         for sent in bench.turn(1.0):
             for place, batch in sent.values().items():
                 values.setdefault(place, []).extend(batch)
-            sent.answer(bench.now)
+            sent.respond(bench.now)
     assert set(values) <= {("t", 0), ("t", 2)}
     assert {value for batch in values.values() for value in batch} == {
         b"before the partitions are known", b"own", *(b"%d" % number for number in range(20))
@@ -179,6 +179,6 @@ def test_how_long_single_broker_keeps_to_one() -> None:
         bench.send(b"v")
         for sent in bench.turn(0.5):
             nodes.append(sent.node)
-            sent.answer(bench.now)
+            sent.respond(bench.now)
     switches = sum(one != other for one, other in pairwise(nodes))
     assert (set(nodes), switches) == ({1, 2}, 1)

@@ -23,7 +23,7 @@ def bench_of(**settings: Any) -> Bench:
     """The window is open, and a batch has one record."""
     bench = Bench({"t": [(1, 0)] * 2}, batch_bytes=100, **settings)
     bench.send(b"first", partition=0)
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     return bench
 
 
@@ -31,8 +31,8 @@ def test_without_a_number_only_time_is_the_limit() -> None:
     bench = bench_of()
     response = bench.send(b"a", partition=0)
     for _ in range(60):
-        bench.turn(1.5)[0].answer(bench.now, BUSY)
-    bench.turn(1.5)[0].answer(bench.now)
+        bench.turn(1.5)[0].respond(bench.now, BUSY)
+    bench.turn(1.5)[0].respond(bench.now)
     assert response.exception(0) is None
 
 
@@ -45,13 +45,13 @@ def test_a_batch_fails_after_its_last_retry(retries: int, unanswered: bool, is_o
     while not response.done():
         for sent in bench.turn(1.5):
             if sent.values()["t", 0] == [b"b"]:
-                sent.answer(bench.now, OUT_OF_ORDER)
+                sent.respond(bench.now, OUT_OF_ORDER)
                 continue
             attempts += 1
             if unanswered:
                 sent.fail(bench.now, CUT)
             else:
-                sent.answer(bench.now, BUSY)
+                sent.respond(bench.now, BUSY)
     assert attempts == retries + 1
     error = response.exception(0)
     assert isinstance(error, DeliveryError)
@@ -62,7 +62,7 @@ def test_a_batch_fails_after_its_last_retry(retries: int, unanswered: bool, is_o
     while not behind.done():
         for sent in bench.turn(1.5):
             assert sent.batches()["t", 0].base_sequence == 0
-            sent.answer(bench.now)
+            sent.respond(bench.now)
     assert behind.exception(0) is None
     assert bench.identities == 2, "the sequence that was given up is not used again"
 
@@ -71,12 +71,12 @@ def test_waiting_for_an_earlier_batch_is_no_retry() -> None:
     bench = bench_of(retries=1)
     first, second = bench.send(b"a", partition=0), bench.send(b"b", partition=0)
     one, two = bench.turn()
-    one.answer(bench.now, BUSY)
-    two.answer(bench.now, OUT_OF_ORDER)
+    one.respond(bench.now, BUSY)
+    two.respond(bench.now, OUT_OF_ORDER)
     codes = [0, BUSY, 0]
     while codes:
         for sent in bench.turn(0.2):
-            sent.answer(bench.now, codes.pop(0))
+            sent.respond(bench.now, codes.pop(0))
     assert (first.exception(0), second.exception(0)) == (None, None)
 
 
@@ -85,7 +85,7 @@ def test_being_cut_in_pieces_is_no_retry() -> None:
     responses = [bench.send(b"%d" % n, partition=0) for n in range(8)]
     while not all(response.done() for response in responses):
         for sent in bench.turn(0.2):
-            sent.answer(bench.now, ErrorCode.MESSAGE_TOO_LARGE if len(sent.values()["t", 0]) > 1 else 0)
+            sent.respond(bench.now, ErrorCode.MESSAGE_TOO_LARGE if len(sent.values()["t", 0]) > 1 else 0)
     assert [response.exception(0) for response in responses] == [None] * 8
 
 
@@ -96,11 +96,11 @@ def test_pauses_grow_for_the_partition_that_fails_and_for_no_other() -> None:
     (sent,) = bench.turn()
     for _ in range(6):
         failed_at = bench.now
-        sent.answer(failed_at, BUSY)
+        sent.respond(failed_at, BUSY)
         other = bench.send(b"b", partition=1)
         (fine,) = bench.turn()
         assert list(fine.values()) == [("t", 1)]
-        fine.answer(bench.now)
+        fine.respond(bench.now)
         assert other.done()
         again: list[Sent] = []
         while not again:
@@ -124,7 +124,7 @@ def test_metadata_of_a_new_topic_is_not_requested_repeatedly() -> None:
     while not all(response.done() for response in responses):
         for sent in bench.turn(0.01):
             requests, batches = requests + 1, batches + len(sent.values())
-            sent.answer(bench.now, NOT_YET if bench.now < born_at else 0)
+            sent.respond(bench.now, NOT_YET if bench.now < born_at else 0)
             bench.know({"t": leaders})
     # Pauses of 0.1, 0.2, 0.4, 0.8, and of 1 s from then on, each by up to a fifth more or less.
     assert requests <= 10
@@ -139,7 +139,7 @@ def test_only_another_leader_or_epoch_ends_a_pause(leader: tuple[int, int], is_h
     bench.send(b"v", partition=0)
     (sent,) = bench.turn()
     bench.know({"t": [leader]})
-    sent.answer(bench.now, NOT_YET)
+    sent.respond(bench.now, NOT_YET)
     assert [again.node for again in bench.turn()] == ([leader[0]] if is_hurried else [])
 
 

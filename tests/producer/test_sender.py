@@ -38,7 +38,7 @@ def test_one_record_goes_out_and_its_offset_comes_back() -> None:
     response = bench.send(b"v", key=b"k")
     (sent,) = bench.turn()
     assert (sent.node, sent.values()) == (1, {("t", 0): [b"v"]})
-    sent.answer(bench.now, base_offset=42)
+    sent.respond(bench.now, base_offset=42)
     assert response.result(0).offset == 42
     assert bench.buffer_pool.used_bytes == 0
 
@@ -140,7 +140,7 @@ def test_linger_holds_an_open_batch_and_no_full_one() -> None:
     assert bench.turn(0.0095) == []
     (sent,) = bench.turn(0.0006)
     assert sent.values() == {("t", 0): [b"a", b"b"]}
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     bench.send(b"c", partition=0, size_bytes=1_000)
     assert len(bench.turn()) == 1
 
@@ -156,13 +156,13 @@ def test_flush_ends_the_linger_and_waits_for_earlier_records() -> None:
     sent = bench.turn()
     bench.send(b"later", partition=0)
     for one in sent:
-        one.answer(bench.now)
+        one.respond(bench.now)
     for one in bench.turn():
-        one.answer(bench.now)
+        one.respond(bench.now)
     assert done == ["nothing to wait for"], "the keyed record of the unknown topic is still to come"
     bench.know({"t": [(1, 0)], "unknown": [(1, 0)]})
     for one in bench.turn():
-        one.answer(bench.now)
+        one.respond(bench.now)
     assert done == ["nothing to wait for", "flushed"]
 
 
@@ -177,16 +177,16 @@ def test_rule_1_batches_that_failed_are_sent_again_before_later_ones() -> None:
     sent = bench.turn()
     assert [one.values()["t", 0] for one in sent] == [[b"a"], [b"b"], [b"c"]]
     bench.send(b"d", partition=0)
-    sent[0].answer(bench.now, MOVED)
+    sent[0].respond(bench.now, MOVED)
     assert bench.turn() == [], "two requests are still in flight"
-    sent[1].answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    sent[2].answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    sent[1].respond(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    sent[2].respond(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert bench.turn() == [], "back-off"
     order = []
     for _ in range(4):
         for one in bench.turn(1.0):
             order += one.values()["t", 0]
-            one.answer(bench.now)
+            one.respond(bench.now)
     assert order == [b"a", b"b", b"c", b"d"]
     assert bench.identities == 1, "out of order behind a failure is only order"
 
@@ -208,7 +208,7 @@ def test_rule_3_one_batch_until_the_first_acknowledgement_then_five() -> None:
         bench.send(b"%d" % number, partition=0)
     (first,) = bench.turn()
     assert bench.turn() == []
-    first.answer(bench.now)
+    first.respond(bench.now)
     window = bench.turn()
     assert [one.batches()["t", 0].base_sequence for one in window] == [1, 2, 3, 4, 5]
     assert bench.turn() == []
@@ -236,10 +236,10 @@ def test_rule_6_without_idempotence_one_batch_per_partition_pipelined_across() -
         sent = bench.turn()
         assert len(sent) <= 2
         assert sum(len(one.values()) for one in sent) == 2
-        assert bench.asked == []
+        assert bench.id_requests == []
         assert all(batch.base_sequence == -1 for one in sent for batch in one.batches().values())
         for one in sent:
-            one.answer(bench.now)
+            one.respond(bench.now)
 
 
 def test_rule_6_unordered_has_no_window() -> None:
@@ -257,9 +257,9 @@ def test_brokers_without_idempotence_get_the_gate_of_one() -> None:
     for number in range(3):
         bench.send(b"%d" % number, partition=0)
     assert bench.turn() == []
-    bench.asked.pop().on_done(UnsupportedVersionError("too old"), bench.now)
+    bench.id_requests.pop().on_done(UnsupportedVersionError("too old"), bench.now)
     (sent,) = bench.turn(1.0)
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     assert len(bench.turn()) == 1
     batch = sent.batches()["t", 0]
     assert (batch.magic, batch.base_sequence) == (1, -1)
@@ -271,14 +271,14 @@ def test_rule_6_one_batch_at_a_time_where_no_broker_gives_an_id_though_leaders_w
     for number in range(4):
         bench.send(b"%d" % number, partition=0)
     assert bench.turn() == []
-    bench.asked.pop().on_done(UnsupportedVersionError("not spoken here"), bench.now)
+    bench.id_requests.pop().on_done(UnsupportedVersionError("not spoken here"), bench.now)
     for number in range(4):
         bench.send(b"%d" % number, "later", partition=0)
     for number in range(4):
         (sent,) = bench.turn(1.0)
         assert sent.values() == {("t", 0): [b"%d" % number], ("later", 0): [b"%d" % number]}
         assert bench.turn() == []
-        sent.answer(bench.now)
+        sent.respond(bench.now)
 
 
 TOO_OLD = UnsupportedVersionError("too old")
@@ -300,9 +300,9 @@ def test_a_producer_that_lost_its_sequences_requests_an_id_from_another_broker()
     bench.view.too_old.add(1)
     prove(bench)
     lose_sequences(bench)
-    bench.asked.pop().on_done(TOO_OLD, bench.now)
+    bench.id_requests.pop().on_done(TOO_OLD, bench.now)
     assert bench.turn() == [], "nothing goes without an id while one can be had"
-    assert bench.asked[0].route == ToNode(2)
+    assert bench.id_requests[0].route == ToNode(2)
     bench.give_id()
     (sent,) = bench.turn()
     batch = sent.batches()["t", 0]
@@ -315,14 +315,14 @@ def test_a_producer_that_goes_on_without_idempotence_after_it_had_an_id_warns(ca
     prove(bench)
     lose_sequences(bench)
     for _ in range(100):
-        if not bench.asked:
+        if not bench.id_requests:
             break
-        bench.asked.pop().on_done(TOO_OLD, bench.now)
+        bench.id_requests.pop().on_done(TOO_OLD, bench.now)
         bench.turn(2.0)
     response = bench.send(b"without", partition=0)
     (sent,) = bench.turn()
     assert (sent.batches()["t", 0].producer_id, sent.batches()["t", 0].base_sequence) == (-1, -1)
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     assert response.done()
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "it goes on without idempotence" in warning
@@ -333,7 +333,7 @@ def test_a_producer_that_never_had_an_id_goes_on_without_a_warning(caplog: pytes
     bench.view.too_old |= set(range(10))
     bench.send(b"v", partition=0)
     bench.turn()
-    bench.asked.pop().on_done(TOO_OLD, bench.now)
+    bench.id_requests.pop().on_done(TOO_OLD, bench.now)
     assert len(bench.turn(1.0)) == 1
     assert not caplog.records
 
@@ -348,7 +348,7 @@ def test_a_leader_that_is_older_than_the_broker_that_gave_the_id() -> None:
     (sent,) = bench.turn(1.0)
     assert sent.values() == {("t", 1): [b"fresh"]}
     assert sent.batches()["t", 1].magic == 1
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     assert fresh.result(0).partition == 1
     error = begun.exception(0)
     assert isinstance(error, DeliveryError)
@@ -372,7 +372,7 @@ def test_insisting_on_idempotence_fails_on_old_brokers() -> None:
     bench = Bench({"t": [(1, 0)]}, gives_ids=False, idempotence=True)
     response = bench.send(b"v", partition=0)
     bench.turn()
-    bench.asked.pop().on_done(UnsupportedVersionError("too old"), bench.now)
+    bench.id_requests.pop().on_done(UnsupportedVersionError("too old"), bench.now)
     with pytest.raises(UnsupportedVersionError):
         response.result(0)
 
@@ -384,21 +384,21 @@ def test_a_refused_batch_burns_its_sequence_so_that_all_start_afresh() -> None:
     bench = Bench({"t": [(1, 0), (2, 0)]}, batch_bytes=100)
     bench.send(b"other", partition=1)
     for one in bench.turn():
-        one.answer(bench.now)
+        one.respond(bench.now)
     prove(bench)
     too_large = bench.send(b"large", partition=0)
     after = bench.send(b"after", partition=0)
     first, second = bench.turn()
-    first.answer(bench.now, ErrorCode.MESSAGE_TOO_LARGE)
+    first.respond(bench.now, ErrorCode.MESSAGE_TOO_LARGE)
     assert isinstance(too_large.exception(0), RecordTooLargeError)
     assert bench.turn() == [], "no new identity while a sequenced batch is out"
-    second.answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    second.respond(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     bench.send(b"other", partition=1)
     sent = bench.turn(1.0)
     assert bench.identities == 2
     assert {(batch.producer_id, batch.base_sequence) for one in sent for batch in one.batches().values()} == {(1002, 0)}
     for one in sent:
-        one.answer(bench.now)
+        one.respond(bench.now)
     assert after.done()
 
 
@@ -410,10 +410,10 @@ def test_a_broker_that_knows_other_sequences_gets_a_new_identity(code: ErrorCode
     response = bench.send(b"v", partition=0)
     (refused,) = bench.turn()
     assert [(batch.producer_id, batch.base_sequence) for batch in refused.batches().values()] == [(1001, 1)]
-    refused.answer(bench.now, code)
+    refused.respond(bench.now, code)
     (again,) = bench.turn(1.0)
     assert [(batch.producer_id, batch.base_sequence) for batch in again.batches().values()] == [(1002, 0)]
-    again.answer(bench.now)
+    again.respond(bench.now)
     assert response.exception(0) is None
 
 
@@ -422,13 +422,13 @@ def test_rule_2_nothing_new_is_sent_under_a_broken_identity() -> None:
     bench = Bench({"t": [(1, 0), (1, 0)], "new": [(1, 0)]}, batch_bytes=100)
     bench.send(b"unsure", partition=0)
     bench.send(b"refused", partition=1)
-    bench.turn()[0].answer(bench.now, {("t", 0): ErrorCode.REQUEST_TIMED_OUT, ("t", 1): ErrorCode.INVALID_RECORD})
+    bench.turn()[0].respond(bench.now, {("t", 0): ErrorCode.REQUEST_TIMED_OUT, ("t", 1): ErrorCode.INVALID_RECORD})
     for topic, partition in (("t", 0), ("t", 1), ("new", 0)):
         bench.send(b"next", topic, partition=partition)
     (settling,) = bench.turn(1.0)
     assert settling.values() == {("t", 0): [b"unsure"]}
     assert bench.turn(1.0) == []
-    settling.answer(bench.now)
+    settling.respond(bench.now)
     sent = bench.turn()
     assert sorted(place for one in sent for place in one.batches()) == [("new", 0), ("t", 0), ("t", 1)]
     assert {(batch.producer_id, batch.base_sequence) for one in sent for batch in one.batches().values()} == {(1002, 0)}
@@ -439,13 +439,13 @@ def test_rule_2_no_new_identity_while_the_fate_of_a_batch_is_open() -> None:
     unsure = bench.send(b"unsure", partition=0)
     refused = bench.send(b"refused", partition=1)
     (sent,) = bench.turn()
-    sent.answer(bench.now, {("t", 0): ErrorCode.REQUEST_TIMED_OUT, ("t", 1): ErrorCode.INVALID_RECORD})
+    sent.respond(bench.now, {("t", 0): ErrorCode.REQUEST_TIMED_OUT, ("t", 1): ErrorCode.INVALID_RECORD})
     assert isinstance(refused.exception(0), BrokerError)
     bench.send(b"next", partition=1)
     (settling,) = bench.turn(1.0)
     assert (settling.values(), bench.identities) == ({("t", 0): [b"unsure"]}, 1)
     assert settling.batches()["t", 0].producer_id == 1001
-    settling.answer(bench.now, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    settling.respond(bench.now, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
     assert unsure.result(0).offset == -1
     (last,) = bench.turn()
     assert (last.values(), last.batches()["t", 1].producer_id) == ({("t", 1): [b"next"]}, 1002)
@@ -455,8 +455,8 @@ def test_rule_2_a_batch_that_may_be_stored_is_not_stored_again_under_a_new_ident
     """The broker no longer knows the producer, or the sequences differ: whether the batch is stored is unknown."""
     bench = Bench({"t": [(1, 0)]})
     response = bench.send(b"v", partition=0)
-    bench.turn()[0].answer(bench.now, ErrorCode.REQUEST_TIMED_OUT)
-    bench.turn(1.0)[0].answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.turn()[0].respond(bench.now, ErrorCode.REQUEST_TIMED_OUT)
+    bench.turn(1.0)[0].respond(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     error = response.exception(0)
     assert isinstance(error, DeliveryError)
     assert error.possibly_persisted
@@ -472,7 +472,7 @@ def test_rule_2_a_batch_of_unknown_fate_is_resolved_also_behind_a_refused_one() 
     prove(bench)
     responses = [bench.send(name, partition=0) for name in (b"refused", b"unsure")]
     refused, unsure = bench.turn()
-    refused.answer(bench.now, ErrorCode.NOT_ENOUGH_REPLICAS)
+    refused.respond(bench.now, ErrorCode.NOT_ENOUGH_REPLICAS)
     unsure.fail(bench.now, CUT)
     other = bench.send(b"other", partition=1)
     bench.view.down.add(1)
@@ -483,7 +483,7 @@ def test_rule_2_a_batch_of_unknown_fate_is_resolved_also_behind_a_refused_one() 
     for _ in range(4):
         for sent in bench.turn(1.0):
             order += [(batch.producer_id, place) for place, batch in sent.batches().items()]
-            sent.answer(bench.now)
+            sent.respond(bench.now)
     assert order == [(1001, ("t", 0)), (1001, ("t", 0)), (1002, ("t", 1))]
     assert [response.done() for response in (*responses, other)] == [True] * 3
 
@@ -494,15 +494,15 @@ def test_rule_2_behind_a_gap_nothing_is_open() -> None:
     prove(bench)
     responses = [bench.send(name, partition=0) for name in (b"refused", b"unsure")]
     refused, unsure = bench.turn()
-    refused.answer(bench.now, ErrorCode.NOT_ENOUGH_REPLICAS)
+    refused.respond(bench.now, ErrorCode.NOT_ENOUGH_REPLICAS)
     unsure.fail(bench.now, CUT)
     (again,) = bench.turn(1.0)
-    again.answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    again.respond(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     for sequence in range(2):
         (sent,) = bench.turn(1.0)
         batch = sent.batches()["t", 0]
         assert (batch.producer_id, batch.base_sequence) == (1002, sequence)
-        sent.answer(bench.now)
+        sent.respond(bench.now)
     assert all(response.exception(0) is None for response in responses)
 
 
@@ -564,10 +564,10 @@ def test_rule_7_records_in_flight_fail_at_their_delivery_timeout_and_their_batch
     assert (explained.batches_in_flight, explained.given_up_in, explained.oldest) == (1, None, None)
     behind = bench.send(b"behind", partition=0)
     assert bench.turn() == [], "it keeps its place in the window"
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     (after,) = bench.turn()
     assert after.batches()["t", 0].base_sequence == 1
-    after.answer(bench.now)
+    after.respond(bench.now)
     assert behind.result(0).offset == 100
     assert (bench.buffer_pool.used_bytes, bench.identities) == (0, 1)
 
@@ -584,7 +584,7 @@ def test_rule_7_a_batch_in_flight_past_its_delivery_timeout_is_not_retried() -> 
     (after,) = bench.turn()
     batch = after.batches()["t", 0]
     assert (after.values()["t", 0], batch.producer_id, batch.base_sequence) == ([b"behind"], 1002, 0)
-    after.answer(bench.now)
+    after.respond(bench.now)
     assert behind.done()
     assert bench.buffer_pool.used_bytes == 0
 
@@ -598,7 +598,7 @@ def test_rule_9_sequences_survive_a_topic_that_vanishes_from_metadata() -> None:
     bench.know({"t": [(1, 0)]})
     (sent,) = bench.turn(0.1)
     assert sent.batches()["t", 0].base_sequence == 1
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     assert response.done()
 
 
@@ -622,11 +622,11 @@ def test_passing_errors_are_retried_after_a_back_off(code: ErrorCode) -> None:
     bench = Bench({"t": [(1, 0)]})
     response = bench.send(b"v", partition=0)
     (sent,) = bench.turn()
-    sent.answer(bench.now, code)
+    sent.respond(bench.now, code)
     assert bool(bench.view.refreshes) is code.invalidates_metadata
     assert bench.turn(0.05) == []
     (again,) = bench.turn(0.1)
-    again.answer(bench.now)
+    again.respond(bench.now)
     assert response.result(0).offset == 100
 
 
@@ -653,7 +653,7 @@ def test_rule_7_which_errors_leave_it_open_whether_the_batch_is_stored(
 ) -> None:
     bench = Bench({"t": [(1, 0)]}, acks=acks, delivery_timeout_ms=1_000)
     response = bench.send(b"v", partition=0)
-    bench.turn()[0].answer(bench.now, code, was_appended=was_appended)
+    bench.turn()[0].respond(bench.now, code, was_appended=was_appended)
     bench.view.down.add(1)
     bench.turn(1.0)
     error = response.exception(0)
@@ -664,7 +664,7 @@ def test_rule_7_which_errors_leave_it_open_whether_the_batch_is_stored(
 def test_rule_7_a_broker_that_fails_in_an_unknown_way_may_have_stored_the_batch() -> None:
     bench = Bench({"t": [(1, 0)]})
     response = bench.send(b"v", partition=0)
-    bench.turn()[0].answer(bench.now, ErrorCode.UNKNOWN_SERVER_ERROR)
+    bench.turn()[0].respond(bench.now, ErrorCode.UNKNOWN_SERVER_ERROR)
     error = response.exception(0)
     assert isinstance(error, DeliveryError)
     assert error.possibly_persisted
@@ -685,7 +685,7 @@ def test_rule_7_a_broker_that_fails_in_an_unknown_way_may_have_stored_the_batch(
 def test_lasting_errors_fail_with_place_and_cause(code: int, kind: type[BrokerError]) -> None:
     bench = Bench({"t": [(1, 0)]})
     response = bench.send(b"v", partition=0)
-    bench.turn()[0].answer(bench.now, code)
+    bench.turn()[0].respond(bench.now, code)
     error = response.exception(0)
     assert type(error) is kind
     assert error.where == {
@@ -700,7 +700,7 @@ def test_rule_10_a_response_without_the_partition_counts_as_no_response() -> Non
     bench.send(b"w", partition=1)
     (sent,) = bench.turn()
     del sent.request.topic_data[0].partition_data[0]
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     assert not left_out.done()
     (again,) = bench.turn(1.0)
     assert again.values() == {("t", 0): [b"v"]}
@@ -722,14 +722,14 @@ def test_a_response_that_cannot_be_decoded_counts_as_no_response() -> None:
     response = bench.send(b"v", partition=0)
     bench.turn()[0].fail(bench.now, DecodeError("garbage"))
     (again,) = bench.turn(1.0)
-    again.answer(bench.now, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    again.respond(bench.now, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
     assert response.result(0).offset == -1
 
 
 def test_throttled_brokers_are_left_alone_for_that_long() -> None:
     bench = Bench({"t": [(1, 0)]})
     bench.send(b"a", partition=0)
-    bench.turn()[0].answer(bench.now, throttle_time_ms=500)
+    bench.turn()[0].respond(bench.now, throttle_time_ms=500)
     bench.send(b"b", partition=0)
     assert bench.turn(0.4) == []
     assert len(bench.turn(0.1)) == 1
@@ -769,7 +769,7 @@ def test_a_partition_that_was_added_after_the_last_metadata() -> None:
     assert len(bench.view.refreshes) == 1, "back-off"
     bench.know({"t": [(1, 0)] * 4})
     (sent,) = bench.turn(1.0)
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     assert response.result(0).partition == 3
 
 
@@ -831,12 +831,12 @@ def test_rule_10_a_batch_resolves_after_the_batches_before_it() -> None:
     prove(bench)
     order = resolved_in_order([bench.send(name, partition=0) for name in (b"a", b"b", b"c")])
     a, b, c = bench.turn()
-    a.answer(bench.now, ErrorCode.REQUEST_TIMED_OUT)  # stored, but the followers were late
-    b.answer(bench.now, base_offset=7)
-    c.answer(bench.now, ErrorCode.INVALID_RECORD)
+    a.respond(bench.now, ErrorCode.REQUEST_TIMED_OUT)  # stored, but the followers were late
+    b.respond(bench.now, base_offset=7)
+    c.respond(bench.now, ErrorCode.INVALID_RECORD)
     assert (order, bench.buffer_pool.used_bytes) == ([], 3 * 100)
     (again,) = bench.turn(1.0)
-    again.answer(bench.now, base_offset=6)
+    again.respond(bench.now, base_offset=6)
     assert (order, bench.buffer_pool.used_bytes) == ([0, 1, 2], 0)
 
 
@@ -849,7 +849,7 @@ def test_rule_10_records_that_expire_in_flight_and_queued_complete_in_order() ->
     assert order == [0, 1]
     errors = [response.exception(0) for response in responses]
     assert [isinstance(error, DeliveryError) and error.possibly_persisted for error in errors] == [True, False]
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     assert order == [0, 1]
     assert bench.turn() == [], "what has expired is not sent"
     assert bench.buffer_pool.used_bytes == 0
@@ -862,10 +862,10 @@ def test_rule_10_an_expired_record_waits_for_the_one_before_it_that_has_more_tim
     (sent,) = bench.turn()
     bench.turn(0.9)
     assert order == []
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     assert order == [0]
     (last,) = bench.turn()
-    last.answer(bench.now)
+    last.respond(bench.now)
     assert order == [0, 1]
 
 
@@ -875,7 +875,7 @@ def test_rule_10_a_batch_with_a_result_keeps_it_when_the_producer_is_closed() ->
     responses = [bench.send(name, partition=0) for name in (b"a", b"b")]
     order = resolved_in_order(responses)
     a, b = bench.turn()
-    b.answer(bench.now, base_offset=7)  # answers come in order, unless the first one's connection was another
+    b.respond(bench.now, base_offset=7)  # answers come in order, unless the first one's connection was another
     a.fail(bench.now, CUT)
     bench.sender.closed(ClosedError("closed"))
     assert order == [0, 1]
@@ -889,9 +889,9 @@ def test_without_order_batches_resolve_as_responses_arrive() -> None:
     prove(bench)
     order = resolved_in_order([bench.send(name, partition=0) for name in (b"a", b"b")])
     a, b = bench.turn()
-    b.answer(bench.now)
+    b.respond(bench.now)
     assert order == [1]
-    a.answer(bench.now)
+    a.respond(bench.now)
     assert order == [1, 0]
 
 
@@ -921,7 +921,7 @@ def prove(bench: Bench) -> None:
     """Get partition 0 its first acknowledgement."""
     bench.send(b"first", partition=0)
     for one in bench.turn():
-        one.answer(bench.now)
+        one.respond(bench.now)
 
 
 def test_a_record_after_the_last_response_wakes_the_loop() -> None:
@@ -936,9 +936,9 @@ def test_a_record_after_the_last_response_wakes_the_loop() -> None:
     bench.send(b"c", partition=0)
     assert bench.wakes == woken + 1, "the response that the batch waits for may take long"
     bench.turn()
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     for last in bench.turn(0.02):
-        last.answer(bench.now)
+        last.respond(bench.now)
     bench.turn()
     woken = bench.wakes
     bench.send(b"d", partition=0)

@@ -46,7 +46,7 @@ def bench_of(records: int) -> Bench:
     """Return a bench with batches of `records` records and an open window."""
     bench = Bench({"t": [(1, 0)]}, batch_bytes=room_for(records))
     bench.send(b"first", partition=0)
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     return bench
 
 
@@ -184,12 +184,12 @@ def test_a_batch_that_is_too_large_is_sent_in_pieces_under_its_sequences(code: E
     responses = send(bench, *range(4))
     (whole,) = bench.turn()
     assert sequences([whole]) == [(1, [0, 1, 2, 3])]
-    whole.answer(bench.now, code)
+    whole.respond(bench.now, code)
     assert not any(response.done() for response in responses)
     halves: list[Sent] = []
     while not all(response.done() for response in responses):
         for one in bench.turn():
-            one.answer(bench.now, base_offset=100 + len(halves) * 10)
+            one.respond(bench.now, base_offset=100 + len(halves) * 10)
             halves.append(one)
     assert sequences(halves) == [(1, [0]), (2, [1]), (3, [2]), (4, [3])]
     assert [response.result(0).offset for response in responses] == [100, 110, 120, 130]
@@ -203,14 +203,14 @@ def test_batches_in_flight_behind_it_keep_their_place_and_sequence() -> None:
     sent = bench.turn()
     assert sequences(sent) == [(1, [0, 1, 2, 3]), (5, [4, 5, 6, 7]), (9, [8, 9, 10, 11])]
     before = [one.batches()["t", 0].raw.tobytes() for one in sent[1:]]
-    sent[0].answer(bench.now, TOO_LARGE)
+    sent[0].respond(bench.now, TOO_LARGE)
     assert bench.turn() == [], "no batch overtakes: the batches behind it get their responses first"
-    sent[1].answer(bench.now, OUT_OF_ORDER)
+    sent[1].respond(bench.now, OUT_OF_ORDER)
     sent[2].fail(bench.now, CUT)
     again: list[Sent] = []
     while not all(response.done() for response in responses):
         for one in bench.turn(0.2):
-            one.answer(bench.now)
+            one.respond(bench.now)
             again.append(one)
     assert sequences(again) == [(1, [0]), (2, [1]), (3, [2]), (4, [3]), (5, [4, 5, 6, 7]), (9, [8, 9, 10, 11])]
     assert [one.batches()["t", 0].raw.tobytes() for one in again[4:]] == before, "a sequenced batch is immutable"
@@ -221,8 +221,8 @@ def test_pieces_go_out_without_a_back_off() -> None:
     bench = bench_of(2)
     send(bench, *range(4))
     first, second = bench.turn()
-    first.answer(bench.now, TOO_LARGE)
-    second.answer(bench.now, OUT_OF_ORDER)
+    first.respond(bench.now, TOO_LARGE)
+    second.respond(bench.now, OUT_OF_ORDER)
     assert sequences(bench.turn()) == [(1, [0])]
 
 
@@ -233,11 +233,11 @@ def test_the_next_batches_are_smaller_and_so_are_those_that_were_filled_before()
     (whole,) = bench.turn()
     assert sequences([whole]) == [(1, list(range(20)))]
     send(bench, *range(60, 70))
-    whole.answer(bench.now, TOO_LARGE)
+    whole.respond(bench.now, TOO_LARGE)
     sent: list[Sent] = []
     for _ in range(30):
         for one in bench.turn():
-            one.answer(bench.now)
+            one.respond(bench.now)
             sent.append(one)
     lengths = [len(values) for _, values in sequences(sent)]
     assert lengths[:3] == [7, 7, 6]
@@ -251,7 +251,7 @@ def test_batches_that_compress_become_larger_and_requests_are_filled_by_compress
         {"t": [(1, 0)] * 4}, batch_bytes=20_000, max_request_bytes=100_000, compression="gzip", max_buffered_bytes=10**8
     )
     bench.send(b"first", partition=0)
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     records: list[int] = []
     partitions: list[int] = []
     for _ in range(30):
@@ -263,7 +263,7 @@ def test_batches_that_compress_become_larger_and_requests_are_filled_by_compress
                 records += map(len, one.values().values())
                 partitions.append(len(one.values()))
                 assert sum(len(batch.raw) for batch in one.batches().values()) < 20_000
-                one.answer(bench.now)
+                one.respond(bench.now)
     record = record_bytes(lead_bytes(0, 64), None, b"0" * 1_000)
     assert records[0] == 1 + (20_000 - BATCH_OVERHEAD_BYTES - counted) // record
     assert max(records) == 1 + (100_000 - BATCH_OVERHEAD_BYTES - counted) // record, "as large before as a request"
@@ -275,7 +275,7 @@ def test_a_record_that_is_too_large_alone_names_size_setting_and_remedy() -> Non
     (response,) = send(bench, 1)
     (sent,) = bench.turn()
     size = len(sent.batches()["t", 0].raw)
-    sent.answer(bench.now, TOO_LARGE)
+    sent.respond(bench.now, TOO_LARGE)
     error = response.exception(0)
     assert isinstance(error, RecordTooLargeError)
     assert f"of at most {COUNTED} bytes, is alone in a batch of {size} bytes" in error.message
@@ -288,7 +288,7 @@ def test_one_record_among_others_fails_alone() -> None:
     responses = send(bench, *range(4))
     while not all(response.done() for response in responses):
         for one in bench.turn(0.1):
-            one.answer(bench.now, TOO_LARGE if b"0002" in one.values()["t", 0] else 0)
+            one.respond(bench.now, TOO_LARGE if b"0002" in one.values()["t", 0] else 0)
     assert [type(response.exception(0)) for response in responses] == [
         type(None), type(None), RecordTooLargeError, type(None)
     ]  # fmt: skip
@@ -300,10 +300,10 @@ def test_when_the_first_attempt_may_be_stored_the_pieces_settle_it() -> None:
     bench = bench_of(2)
     responses = send(bench, 0, 1)
     bench.turn()[0].fail(bench.now, CUT)
-    bench.turn(0.2)[0].answer(bench.now, TOO_LARGE)
+    bench.turn(0.2)[0].respond(bench.now, TOO_LARGE)
     (piece,) = bench.turn()
     assert sequences([piece]) == [(1, [0])]
-    piece.answer(bench.now, OUT_OF_ORDER)
+    piece.respond(bench.now, OUT_OF_ORDER)
     error = responses[0].exception(0)
     assert isinstance(error, DeliveryError)
     assert error.possibly_persisted
@@ -314,8 +314,8 @@ def test_flushes_and_time_limits_follow_the_pieces() -> None:
     responses = send(bench, 0, 1, terms=within(5.0, bench))
     done: list[bool] = []
     bench.sender.flush(lambda: done.append(True), bench.now)
-    bench.turn()[0].answer(bench.now, TOO_LARGE)
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now, TOO_LARGE)
+    bench.turn()[0].respond(bench.now)
     assert (responses[0].done(), responses[1].done(), done) == (True, False, [])
     bench.turn()
     bench.turn(5.0)
@@ -331,7 +331,7 @@ def test_without_order_and_without_idempotence_too() -> None:
         responses = send(bench, *range(8))
         for _ in range(20):
             for one in bench.turn(0.2):
-                one.answer(bench.now, TOO_LARGE if len(one.values()["t", 0]) > 2 else 0)
+                one.respond(bench.now, TOO_LARGE if len(one.values()["t", 0]) > 2 else 0)
         assert [response.exception(0) for response in responses] == [None] * 8
 
 

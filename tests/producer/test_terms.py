@@ -34,7 +34,7 @@ def test_batches_with_equal_acks_share_a_request() -> None:
         (1, [(1, [b"leader"]), (3, [b"also leader"])]),
     ]
     for one in sent:
-        one.answer(bench.now)
+        one.respond(bench.now)
     (last,) = bench.turn()
     assert (shown([last]), last.call.expects_response) == ([(0, [(2, [b"nobody"])])], False)
 
@@ -48,7 +48,7 @@ def test_a_partition_keeps_its_order_across_different_parameters() -> None:
         for one in bench.turn():
             order.append((one.request.acks, one.values()["t", 0]))
             if one.call.expects_response:
-                one.answer(bench.now)
+                one.respond(bench.now)
             else:
                 one.call.on_done(None, bench.now)
     assert order == [
@@ -67,7 +67,7 @@ def test_records_without_a_key_keep_apart_too() -> None:
     sent = bench.turn()
     assert sorted(shown(sent)) == [(-1, [(0, [b"a"])]), (1, [(1, [b"b", b"c"])])]
     for one in sent:
-        one.answer(bench.now)
+        one.respond(bench.now)
     assert all(response.done() for response in first)
 
 
@@ -77,12 +77,12 @@ def test_the_replicas_get_the_longest_limit_that_travels() -> None:
     bench.send(b"b", partition=1, terms=within(1.0, bench))
     (short,) = bench.turn()
     assert short.request.timeout_ms == 2_000
-    short.answer(bench.now)
+    short.respond(bench.now)
     bench.send(b"a", partition=0, terms=within(2.0, bench))
     bench.send(b"b", partition=1)
     (mixed,) = bench.turn()
     assert mixed.request.timeout_ms == 30_000
-    mixed.answer(bench.now)
+    mixed.respond(bench.now)
     bench.send(b"a", partition=0, terms=within(100.0, bench))
     (long,) = bench.turn()
     assert long.request.timeout_ms == 30_000, "no longer than the client's request timeout"
@@ -100,7 +100,7 @@ def test_different_limits_make_different_batches() -> None:
     for _ in range(5):
         for one in bench.turn():
             batches += one.values().values()
-            one.answer(bench.now)
+            one.respond(bench.now)
     assert batches == [[b"0", b"1"], [b"2"], [b"3", b"4"], [b"5", b"6", b"7"], [b"8"]]
 
 
@@ -150,10 +150,10 @@ def test_time_is_up_while_a_request_carries_it() -> None:
     behind = bench.send(b"b", partition=0)
     assert bench.turn() == [], "it keeps its place in the window"
     assert bench.buffer_pool.used_bytes == 200, "and its memory, which is still being written"
-    sent.answer(bench.now)
+    sent.respond(bench.now)
     (after,) = bench.turn()
     assert after.batches()["t", 0].base_sequence == 1, "and its sequence"
-    after.answer(bench.now)
+    after.respond(bench.now)
     assert behind.result(0).offset == 100
     assert (bench.buffer_pool.used_bytes, bench.identities) == (0, 1)
 
@@ -192,27 +192,27 @@ def test_a_batch_that_was_refused_and_waits_for_its_retry_expires() -> None:
     (again,) = bench.turn(1.0)
     assert again.values() == {("t", 0): [b"b"]}
     assert bench.identities == 2, "its sequence was burnt"
-    again.answer(bench.now)
+    again.respond(bench.now)
     assert behind.done()
 
 
 def test_a_batch_that_is_held_back_for_a_later_batchs_response_expires() -> None:
     bench = Bench({"t": [(1, 0)]}, batch_bytes=100)
     bench.send(b"first", partition=0)
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     held = bench.send(b"held", partition=0, terms=within(1.0, bench))
     later = bench.send(b"later", partition=0)
     first, second = bench.turn()
-    first.answer(bench.now, ErrorCode.NOT_ENOUGH_REPLICAS)
+    first.respond(bench.now, ErrorCode.NOT_ENOUGH_REPLICAS)
     bench.turn(1.0)
     error = held.exception(0)
     assert isinstance(error, DeliveryError)
     assert not error.possibly_persisted, "it was refused, and is not sent again"
     assert not later.done()
-    second.answer(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    second.respond(bench.now, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     sent = bench.turn(1.0)
     assert [one.values() for one in sent] == [{("t", 0): [b"later"]}]
-    sent[0].answer(bench.now)
+    sent[0].respond(bench.now)
     assert later.done()
     assert bench.buffer_pool.used_bytes == 0
 
@@ -220,7 +220,7 @@ def test_a_batch_that_is_held_back_for_a_later_batchs_response_expires() -> None
 def test_a_batch_acknowledged_in_time_resolves_once() -> None:
     bench = Bench({"t": [(1, 0)]})
     response = bench.send(b"a", partition=0, terms=within(1.0, bench))
-    bench.turn()[0].answer(bench.now)
+    bench.turn()[0].respond(bench.now)
     assert response.result(0).offset == 100
     assert bench.turn(2.0) == []
     assert bench.sender.deadline() is None

@@ -50,7 +50,7 @@ VERSIONS: dict[type[Request[Any]], int] = {
 
 class TransactionBench:
     """A transactional sender driven by hand. `step` makes turns and responds to requests as brokers do, except those
-    for which a test has put a response into `answers`: an error code, an error, or a function of the request."""
+    for which a test has put a response into `responses`: an error code, an error, or a function of the request."""
 
     def __init__(self, *, v2: bool, **settings: Any) -> None:
         self.bench = Bench({"t": [(1, 0), (1, 0)]}, gives_ids=False, transactional_id="me", **settings)
@@ -60,7 +60,7 @@ class TransactionBench:
         self.v2 = v2
         self.names: list[str] = []  # of the requests sent
         self.requests: list[tuple[Request[Any], int]] = []
-        self.answers: dict[type[Request[Any]], list[int | KwireError]] = {}
+        self.responses: dict[type[Request[Any]], list[int | KwireError]] = {}
         self.epoch = 4
 
     @property
@@ -96,29 +96,29 @@ class TransactionBench:
             calls = self.bench.sender.turn(self.bench.now, self.bench.view)
             quiet = 0 if calls else quiet + 1
             for call in calls:
-                self.answer(call)
+                self.respond(call)
             if quiet == 3:
                 return
             self.bench.now += 0.0 if calls else seconds / 3
         raise AssertionError("it does not come to rest")
 
-    def answer(self, call: PendingRequest) -> None:
+    def respond(self, call: PendingRequest) -> None:
         version = self.bench.view.version(1, call.api, call.at_most)
         request = call.build(version)
         request.encode(version)
         self.names.append(type(request).__name__.removesuffix("Request"))
         self.requests.append((request, version))
-        planned = self.answers.get(call.api, [])
-        answer = planned.pop(0) if planned else 0
-        if isinstance(answer, KwireError):
+        planned = self.responses.get(call.api, [])
+        outcome = planned.pop(0) if planned else 0
+        if isinstance(outcome, KwireError):
             call.was_written = True
-            call.on_done(answer, self.bench.now)
+            call.on_done(outcome, self.bench.now)
         elif isinstance(request, ProduceRequest):
-            Sent(call, 1, version, request).answer(self.bench.now, answer)
+            Sent(call, 1, version, request).respond(self.bench.now, outcome)
         else:
-            call.on_done(self.respond(request, version, answer), self.bench.now)
+            call.on_done(self.response_to(request, version, outcome), self.bench.now)
 
-    def respond(self, request: Request[Any], version: int, code: int) -> Response:
+    def response_to(self, request: Request[Any], version: int, code: int) -> Response:
         match request:
             case InitProducerIdRequest():
                 self.epoch += 1
@@ -285,7 +285,7 @@ def test_asking_twice_is_one_end(bench: TransactionBench) -> None:
 )
 def test_passing_errors_are_retried(api: type[Request[Any]], code: ErrorCode) -> None:
     bench = TransactionBench(v2=False)
-    bench.answers[api] = [code, code]
+    bench.responses[api] = [code, code]
     bench.open()
     bench.send()
     stored = bench.future(
@@ -316,7 +316,7 @@ def test_passing_errors_are_retried(api: type[Request[Any]], code: ErrorCode) ->
 )
 def test_abortable_errors_let_the_producer_go_on_after_an_abort(api: type[Request[Any]], code: ErrorCode) -> None:
     bench = TransactionBench(v2=False)
-    bench.answers[api] = [code]
+    bench.responses[api] = [code]
     bench.open()
     bench.send()
     bench.future(lambda future: bench.transaction.add_offsets({("in", 1): 1}, lambda: GroupMetadata("g"), future))
@@ -343,21 +343,21 @@ REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize(
-    ("answers", "ends"),
+    ("responses", "ends"),
     [
         # the responses to AddPartitionsToTxn, and to EndTxn if it is sent
         ([REFUSED], None),  # no transaction began: an EndTxn would be INVALID_TXN_STATE, the end of the producer
         ([CUT, REFUSED], [0]),  # the request without a response may have begun it
         ([CUT, REFUSED], [ErrorCode.INVALID_TXN_STATE]),  # it did not begin
     ],
-    ids=["refused", "begun without an answer", "lost"],
+    ids=["refused", "begun without a response", "lost"],
 )
 def test_an_abort_of_a_transaction_that_never_began(
-    answers: list[int | KwireError], ends: list[int | KwireError] | None
+    responses: list[int | KwireError], ends: list[int | KwireError] | None
 ) -> None:
     bench = TransactionBench(v2=False)
-    bench.answers[AddPartitionsToTxnRequest] = list(answers)
-    bench.answers[EndTxnRequest] = list(ends or ())
+    bench.responses[AddPartitionsToTxnRequest] = list(responses)
+    bench.responses[EndTxnRequest] = list(ends or ())
     bench.open()
     bench.send()
     bench.settle()
@@ -370,7 +370,7 @@ def test_an_abort_of_a_transaction_that_never_began(
 
 def test_an_end_that_finds_no_transaction_where_there_was_one_is_fatal() -> None:
     bench = TransactionBench(v2=False)
-    bench.answers[EndTxnRequest] = [ErrorCode.INVALID_TXN_STATE]
+    bench.responses[EndTxnRequest] = [ErrorCode.INVALID_TXN_STATE]
     bench.open()
     bench.send()
     bench.settle()
@@ -395,7 +395,7 @@ def test_an_end_that_finds_no_transaction_where_there_was_one_is_fatal() -> None
 )
 def test_fatal_errors_are_the_end(api: type[Request[Any]], code: ErrorCode, kind: type[FatalError]) -> None:
     bench = TransactionBench(v2=False)
-    bench.answers[api] = [code]
+    bench.responses[api] = [code]
     init = bench.future(bench.transaction.init)
     bench.settle()
     if api is not InitProducerIdRequest:
@@ -426,7 +426,7 @@ def test_a_batch_that_expires_makes_the_transaction_abortable(bench: Transaction
 
 
 def test_a_broken_sequence_means_a_new_epoch_before_the_next_transaction(bench: TransactionBench) -> None:
-    bench.answers[ProduceRequest] = [ErrorCode.INVALID_RECORD]
+    bench.responses[ProduceRequest] = [ErrorCode.INVALID_RECORD]
     bench.open()
     bench.send()
     bench.settle()
@@ -454,7 +454,7 @@ def test_a_request_in_doubt_means_a_new_epoch_in_the_older_protocol(
     """A late request must not end the next transaction (KAFKA-17754), nor begin one or add to it."""
     if bench.v2 and api in (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest):
         return  # there the first write does that
-    bench.answers[api] = [CUT]
+    bench.responses[api] = [CUT]
     bench.open()
     bench.send()
     offsets = bench.future(

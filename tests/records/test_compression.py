@@ -24,6 +24,8 @@ from kwire.records.compression.lz4 import xxh32
 from kwire.records.compression.snappy import _HEADER as XERIAL
 from tests.net.test_channel import another_thread
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 GZIP, SNAPPY, LZ4, ZSTD = (codec for codec in Compression if codec)
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
 

@@ -18,6 +18,8 @@ from kwire.wire.checksums import murmur2
 from .cases import APPENDED, CASES, NOON, Case, seen
 from .record_samples import MURMUR2_KEYS, samples
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 SAMPLES = samples()
 by_name = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

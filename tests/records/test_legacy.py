@@ -12,6 +12,8 @@ from kwire.records import Compression, Record, convert, decode_batches, encode_b
 from kwire.records.compression import compress, decompress
 from kwire.records.rows import NewRecord
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 RECORDS: list[NewRecord] = [(7, b"a", b"1", ()), (9, None, b"", ()), (8, b"", None, ())]
 
 

@@ -20,6 +20,8 @@ from .oracle import VERSIONS, Oracle, read_answers, written
 from .record_samples import requests, samples
 from .test_kafka_samples import encoded
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 pytestmark = pytest.mark.live
 
 

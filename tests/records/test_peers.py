@@ -14,6 +14,8 @@ from kwire.records import Compression, Record, decode_batches
 from .cases import CASES, Case, seen
 from .test_kafka_samples import encoded
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 MODULES = ("memory_records", "default_records", "legacy_records")
 
 

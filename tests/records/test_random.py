@@ -17,6 +17,8 @@ from kwire.wire.checksums import crc32c
 
 from .cases import MIXED, WITH_HEADERS
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 contents = st.none() | st.binary(max_size=200) | st.sampled_from([b"", bytes(63), bytes(64), bytes(8191), bytes(8192)])
 names = st.text(max_size=10)
 timestamps = st.integers(0, 2**61) | st.sampled_from([-1, 0, 63, 64, 8191, 8192])

@@ -24,6 +24,8 @@ from kwire.wire.checksums import crc32c
 
 from .cases import seen
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 RECORDS: list[NewRecord] = [(1000, b"k", b"value", ()), (1001, None, b"second", (("h", b"x"),))]
 CODEC_AT, LAST_DELTA_AT, COUNT_AT = 22, 23, 57
 
@@ -188,8 +190,8 @@ def test_assign_offsets() -> None:
         (b"\0\0\0", None, "has no kind"),
         (b"\xff\xff\0\1", b"\0\0\0\0\0\7", "key has version -1"),
         (b"\0\0\0\1", b"\xff\xff\0\0\0\7", "version -1"),
-        (b"\0\0\0\1", b"\0\0\0\0\0", "does not tell its coordinator's epoch"),
-        (b"\0\0\0\1", None, "does not tell its coordinator's epoch"),
+        (b"\0\0\0\1", b"\0\0\0\0\0", "lacks its coordinator's epoch"),
+        (b"\0\0\0\1", None, "lacks its coordinator's epoch"),
     ],
 )
 def test_control(key: bytes | None, value: bytes | None, control: ControlRecord | str) -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -119,3 +119,10 @@ python = Implementation(None)
 def accelerated() -> Implementation:
     """Return C, with Python for what C leaves to it."""
     return Implementation(speedups())
+
+
+def run_in_new_process(check: Callable[[], None]) -> None:
+    """Call a function of a test module in a process of its own, where no other test has C's pool of memory in use."""
+    program = f"from {check.__module__} import {check.__name__}; {check.__name__}()"
+    done = subprocess.run([sys.executable, "-c", program], cwd=_SOURCES.parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

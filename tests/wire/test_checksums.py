@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.wire import checksums
-from tests.wire.speedups import python
+from tests.wire.speedups import needs_c, python, speedups
 
 CRCMOD: Callable[..., int] = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 CRCS: dict[str, Callable[..., int]] = {
@@ -79,3 +80,33 @@ def murmur2_by_the_book(data: bytes) -> int:
 def test_murmur2(wrap: type[bytes], data: bytes) -> None:
     """tests/records has the values of the Java client."""
     assert checksums.murmur2(wrap(data)) == murmur2_by_the_book(data)
+
+
+@needs_c
+@pytest.mark.parametrize("name", ["crc32c", "crc32c_by_table"])
+def test_crc32c_in_c(name: str) -> None:
+    crc32c = getattr(speedups(), name)
+    for data, crc in KNOWN:
+        assert crc32c(data) == crc
+    rng = random.Random(3)
+    lengths = [count * 3 * size + more for size in (256, 4096) for count in (1, 2) for more in (-1, 0, 1, 2, 9)]
+    for size in [*range(70), *lengths, 3 * (4096 + 256) + 13, 65535, 65536, 100_001]:
+        data, value = rng.randbytes(size), rng.getrandbits(32)
+        for start in range(3):
+            view = memoryview(data)[start:]
+            assert crc32c(view, value) == python.crc32c(view, value)
+    for wrong in ((), (b"", 0, 0), ("text",), (b"", "text"), (b"", None)):
+        with pytest.raises(TypeError):
+            crc32c(*wrong)
+
+
+@needs_c
+@given(st.binary(max_size=70))
+def test_murmur2_in_c(data: bytes) -> None:
+    assert speedups().murmur2(data) == speedups().murmur2(memoryview(data)) == python.murmur2(data)
+
+
+@needs_c
+def test_murmur2_in_c_refuses_text() -> None:
+    with pytest.raises(TypeError):
+        speedups().murmur2("text")

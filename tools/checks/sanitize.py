@@ -14,7 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 TESTS = [
-    *(f"tests/wire/test_{name}.py" for name in ("speedups", "reader")),
+    *(f"tests/records/test_{name}.py" for name in ("speedups", "reader")),
+    "tests/wire/test_checksums.py",
     *(f"tests/producer/test_{name}.py" for name in ("accumulator", "bulk", "accumulator_stories")),
     "tests/net/test_channel.py",
 ]

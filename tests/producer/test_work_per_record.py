@@ -21,8 +21,7 @@ from kwire.producer.accumulator import ManyColumns
 from tests.producer.growth import Lines
 from tests.producer.test_accumulator import NOW, Accumulators
 from tests.producer.test_bulk import buffers
-
-from .speedups import CAN_COMPILE, Implementation, compiled, loaded, python
+from tests.wire.speedups import CAN_COMPILE, Implementation, compiled, loaded, python
 
 # Not optimized, since only counts matter.
 FLAGS = ("-O0", "-fsanitize-coverage=trace-pc")

@@ -22,8 +22,8 @@ from kwire.protocol.headers import decode_request, decode_response
 from kwire.protocol.messages.fetch import FetchRequest
 from kwire.records import decode_batches, v2
 from kwire.records.rows import NewRecord
+from tests.wire.speedups import accelerated, needs_c, python, run_in_new_process, speedups
 
-from .speedups import accelerated, needs_c, python, speedups
 from .test_record_loops import LISTS, NOON
 from .test_speedups import outcome, record_of, records
 
@@ -286,28 +286,28 @@ def test_memory_of_large_columns_is_not_reused_while_a_view_exists() -> None:
             assert view == expected[number][7][2]
 
 
-@needs_c
-def test_memory_of_records_is_reused_until_the_last_iterator_ends() -> None:
+def check_memory_of_records() -> None:
     def traced() -> int:
         return tracemalloc.get_traced_memory()[0]
 
-    gc.collect()
     tracemalloc.start()
-    try:
-        first, last = speedups().RecordIterator(), speedups().RecordIterator()
-        for _ in range(3):
-            rooms = [speedups().alloc_pooled(5_000_000) for _ in range(8)]
-            assert traced() > 40_000_000
-            del rooms
-            assert 25_000_000 < traced() < 34_000_000
-        first._end()
-        first._end()
-        del first
-        assert traced() > 25_000_000
-        del last
-        assert traced() < 1_000_000
-    finally:
-        tracemalloc.stop()
+    first, last = speedups().RecordIterator(), speedups().RecordIterator()
+    for _ in range(3):
+        blocks = [speedups().alloc_pooled(5_000_000) for _ in range(8)]
+        assert traced() > 40_000_000
+        del blocks
+        assert 25_000_000 < traced() < 34_000_000
+    first._end()
+    first._end()
+    del first
+    assert traced() > 25_000_000
+    del last
+    assert traced() < 1_000_000
+
+
+@needs_c
+def test_memory_of_records_is_reused_until_the_last_iterator_ends() -> None:
+    run_in_new_process(check_memory_of_records)
 
 
 RECORDED = sorted([*FIXTURES.glob("*/produce_v*_request.bin"), *FIXTURES.glob("*/fetch_v*_response.bin")])

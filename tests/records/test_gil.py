@@ -9,8 +9,8 @@ import pytest
 from kwire.records import encode_batch
 from tests.net.test_channel import another_thread
 from tests.producer.test_accumulator import NOW
+from tests.wire.speedups import accelerated, needs_c, python, speedups
 
-from .speedups import accelerated, needs_c, python, speedups
 from .test_reader import wire
 
 pytestmark = needs_c

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import random
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -16,9 +15,8 @@ from hypothesis import strategies as st
 from kwire.errors import KwireError
 from kwire.records.rows import NewRecord
 from kwire.wire.varint import encode_varint
+from tests.wire.speedups import accelerated, needs_c, python, speedups
 
-from .speedups import accelerated, needs_c, python, speedups
-from .test_checksums import KNOWN
 from .test_record_loops import LISTS, NOON
 
 pytestmark = needs_c
@@ -146,33 +144,6 @@ def test_decode_beyond_64_bits(base_offset: int, base_timestamp: int, after: int
 )  # fmt: skip
 def test_decode_leaves_odd_arguments(arguments: tuple[object, ...]) -> None:
     assert speedups().decode_records(*arguments) is None
-
-
-@pytest.mark.parametrize("name", ["crc32c", "crc32c_by_table"])
-def test_crc32c(name: str) -> None:
-    crc32c = getattr(speedups(), name)
-    for data, crc in KNOWN:
-        assert crc32c(data) == crc
-    rng = random.Random(3)
-    stretches = [count * 3 * size + more for size in (256, 4096) for count in (1, 2) for more in (-1, 0, 1, 2, 9)]
-    for size in [*range(70), *stretches, 3 * (4096 + 256) + 13, 65535, 65536, 100_001]:
-        data, value = rng.randbytes(size), rng.getrandbits(32)
-        for start in range(3):
-            view = memoryview(data)[start:]
-            assert crc32c(view, value) == python.crc32c(view, value)
-    for wrong in ((), (b"", 0, 0), ("text",), (b"", "text"), (b"", None)):
-        with pytest.raises(TypeError):
-            crc32c(*wrong)
-
-
-@given(st.binary(max_size=70))
-def test_murmur2(data: bytes) -> None:
-    assert speedups().murmur2(data) == speedups().murmur2(memoryview(data)) == python.murmur2(data)
-
-
-def test_murmur2_of_text() -> None:
-    with pytest.raises(TypeError):
-        speedups().murmur2("text")
 
 
 def test_nothing_leaks() -> None:

@@ -12,8 +12,7 @@ from kwire.records import decode_batches
 from kwire.records.encoder import lead_bytes, record_bytes
 from kwire.records.rows import BATCH_OVERHEAD_BYTES, NewRecord, record_bytes_max
 from tests.producer.test_accumulator import Accumulators
-
-from .speedups import CAN_COMPILE, python, speedups
+from tests.wire.speedups import CAN_COMPILE, python, speedups
 
 NOW = 1_700_000_000_000
 EDGES = [0, 1, 63, 64, 65, 8_191, 8_192, 8_193]  # of one byte and of two

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .speedups import needs_c, shared_library
+from tests.wire.speedups import needs_c, shared_library
 
 pytestmark = needs_c
 
