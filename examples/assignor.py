@@ -1,6 +1,6 @@
 """Write your own assignor: members of a group get partitions in proportion to their workers.
 
-The members agree on an assignor by its name, so all of them need the class. Each tells the leader its number of workers
+The members agree on an assignor by its name, so all of them need the class. Each sends the leader its number of workers
 in its user data. The leader, one of the members, divides the partitions. Assignors are for the classic group protocol;
 in the newer one the broker divides them.
 

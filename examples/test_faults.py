@@ -49,7 +49,7 @@ def test_a_lost_acknowledgement_does_not_double_a_payment(cluster: Cluster, prod
     assert [record.value for record in cluster.log("payments").records()] == [b"10"]
 
 
-def test_a_broker_that_never_answers_is_not_a_success(cluster: Cluster, producer: kwire.Producer) -> None:
+def test_a_broker_that_never_responds_is_not_a_success(cluster: Cluster, producer: kwire.Producer) -> None:
     cluster.add_fault(Delay(60_000), api=ApiKey.PRODUCE, times=None)
     assert pay(producer, 10) == "unknown"
 

@@ -422,7 +422,7 @@ class ErrorCode(IntEnum):
         _R | _M,
         ("no such topic or partition, not known yet right after its creation, or hidden by an ACL; check the spelling"),
     )
-    INVALID_FETCH_SIZE = 4, 0, "the bytes asked for in a fetch are negative; check the fetch limits"
+    INVALID_FETCH_SIZE = 4, 0, "the requested bytes of a fetch are negative; check the fetch limits"
     LEADER_NOT_AVAILABLE = (
         5,
         _R | _M,
@@ -434,11 +434,11 @@ class ErrorCode(IntEnum):
         _R,
         ("the replicas did not follow within the request's timeout; look for a slow or lagging broker"),
     )
-    BROKER_NOT_AVAILABLE = 8, 0, "the broker asked about is down or not registered; see which brokers the cluster lists"
+    BROKER_NOT_AVAILABLE = 8, 0, "the broker in question is down or not registered; see which brokers the cluster lists"
     REPLICA_NOT_AVAILABLE = (
         9,
         _R | _M,
-        ("the broker asked holds no copy of the partition, often during a reassignment; refresh metadata"),
+        ("the broker holds no copy of the partition, often during a reassignment; refresh metadata"),
     )
     MESSAGE_TOO_LARGE = (
         10,
@@ -454,7 +454,7 @@ class ErrorCode(IntEnum):
     NETWORK_EXCEPTION = (
         13,
         _R | _M,
-        ("the connection broke before the answer came; check the network and whether the broker restarted"),
+        ("the connection broke before the response arrived; check the network and whether the broker restarted"),
     )
     COORDINATOR_LOAD_IN_PROGRESS = 14, _R, "the coordinator is reading its log after a move or start; try again shortly"
     COORDINATOR_NOT_AVAILABLE = (
@@ -521,7 +521,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_SASL_MECHANISM = (
         33,
         0,
-        ("the listener does not offer the mechanism; use one of those that the answer lists"),
+        ("the listener does not offer the mechanism; use one of those that the response lists"),
     )
     ILLEGAL_SASL_STATE = (
         34,
@@ -538,7 +538,7 @@ class ErrorCode(IntEnum):
     INVALID_REPLICATION_FACTOR = (
         38,
         0,
-        ("below 1 or more than there are live brokers; start brokers or ask for fewer replicas"),
+        ("below 1 or more than there are live brokers; start brokers or request fewer replicas"),
     )
     INVALID_REPLICA_ASSIGNMENT = (
         39,
@@ -546,7 +546,7 @@ class ErrorCode(IntEnum):
         ("the replicas listed are no brokers, repeat themselves or differ in number; list live brokers"),
     )
     INVALID_CONFIG = 40, 0, "a setting's name or value is not allowed there; see which one the message names"
-    NOT_CONTROLLER = 41, _R, "the controller moved; refresh metadata and ask the new one"
+    NOT_CONTROLLER = 41, _R, "the controller moved; refresh metadata and send the request to the new one"
     INVALID_REQUEST = (
         42,
         0,
@@ -566,7 +566,7 @@ class ErrorCode(IntEnum):
     DUPLICATE_SEQUENCE_NUMBER = (
         46,
         0,
-        ("the broker has this batch already, but too long ago to tell its offset; it is in the log"),
+        ("the broker has this batch already, but too long ago to know its offset; it is in the log"),
     )
     INVALID_PRODUCER_EPOCH = (
         47,
@@ -577,7 +577,7 @@ class ErrorCode(IntEnum):
     INVALID_PRODUCER_ID_MAPPING = (
         49,
         0,
-        ("the transactional id expired or belongs to another producer id; initialise the producer anew"),
+        ("the transactional id expired or belongs to another producer id; initialise the producer again"),
     )
     INVALID_TRANSACTION_TIMEOUT = 50, 0, "above the broker's transaction.max.timeout.ms; choose a shorter one"
     CONCURRENT_TRANSACTIONS = 51, _R, "the transaction before is still being completed; try again shortly"
@@ -615,7 +615,7 @@ class ErrorCode(IntEnum):
     )
     REASSIGNMENT_IN_PROGRESS = 60, 0, "the partition's replicas are being moved; wait for it or cancel it"
     DELEGATION_TOKEN_AUTH_DISABLED = 61, 0, "the brokers have no delegation.token.secret.key; set one on all"
-    DELEGATION_TOKEN_NOT_FOUND = 62, 0, "no such token, or it expired and was removed; ask for a new one"
+    DELEGATION_TOKEN_NOT_FOUND = 62, 0, "no such token, or it expired and was removed; request a new one"
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, 0, "neither the token's owner nor one of its renewers; log in as one of them"
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
         64,
@@ -626,7 +626,7 @@ class ErrorCode(IntEnum):
     DELEGATION_TOKEN_EXPIRED = (
         66,
         0,
-        ("the token's time or its maximum lifetime is over; renew earlier or ask for a new one"),
+        ("the token's time or its maximum lifetime is over; renew earlier or request a new one"),
     )
     INVALID_PRINCIPAL_TYPE = 67, 0, "only principals of type User can own or renew a token"
     NON_EMPTY_GROUP = 68, 0, "the group still has members; stop its consumers first"
@@ -669,7 +669,7 @@ class ErrorCode(IntEnum):
     THROTTLING_QUOTA_EXCEEDED = (
         89,
         _R,
-        ("more topics or partitions changed than the quota allows; wait as long as the answer says"),
+        ("more topics or partitions changed than the quota allows; wait as long as the response says"),
     )
     PRODUCER_FENCED = 90, 0, "a newer producer uses the same transactional id; check that only one runs"
     RESOURCE_NOT_FOUND = 91, 0, "no user, group or other thing of that name; check the spelling"
@@ -700,7 +700,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_ID = (
         100,
         _R | _M,
-        ("the topic was deleted and perhaps created anew, or the broker has not heard of it yet; refresh metadata"),
+        ("the topic was deleted and perhaps created again, or the broker has not heard of it yet; refresh metadata"),
     )
     DUPLICATE_BROKER_REGISTRATION = 101, 0, "another live broker has the same node.id; give each its own"
     BROKER_ID_NOT_REGISTERED = (
@@ -723,7 +723,7 @@ class ErrorCode(IntEnum):
         0,
         ("the offset is in remote storage only; between brokers, for followers that catch up"),
     )
-    FENCED_MEMBER_EPOCH = 110, 0, "the coordinator has fenced the member; give up its partitions and join again"
+    FENCED_MEMBER_EPOCH = 110, 0, "the coordinator has fenced the member; release its partitions and join again"
     UNRELEASED_INSTANCE_ID = 111, 0, "another live member has this group.instance.id; stop it, or give each its own"
     UNSUPPORTED_ASSIGNOR = (
         112,
@@ -733,16 +733,16 @@ class ErrorCode(IntEnum):
     STALE_MEMBER_EPOCH = (
         113,
         0,
-        ("the member's epoch is behind, mostly because a heartbeat's answer is under way; try again with the new one"),
+        ("the member's epoch is behind, mostly because a heartbeat's response is on its way; retry with the new one"),
     )
     MISMATCHED_ENDPOINT_TYPE = (
         114,
         0,
-        ("a broker was asked what only controllers answer, or the reverse; check the address"),
+        ("a broker got a request that only controllers handle, or the reverse; check the address"),
     )
-    UNSUPPORTED_ENDPOINT_TYPE = 115, 0, "the node knows no endpoints of this type; ask without it"
+    UNSUPPORTED_ENDPOINT_TYPE = 115, 0, "the node knows no endpoints of this type; send the request without it"
     UNKNOWN_CONTROLLER_ID = 116, 0, "no controller has that id; see the quorum's members"
-    UNKNOWN_SUBSCRIPTION_ID = 117, 0, "the cluster's telemetry subscription changed; ask for it again"
+    UNKNOWN_SUBSCRIPTION_ID = 117, 0, "the cluster's telemetry subscription changed; request it again"
     TELEMETRY_TOO_LARGE = 118, 0, "more telemetry than telemetry.max.bytes allows; send fewer metrics"
     INVALID_REGISTRATION = 119, 0, "the controller refused the broker's registration; its log says which part"
     TRANSACTION_ABORTABLE = 120, 0, "the transaction cannot be committed, but a new one can begin; abort it"

@@ -72,12 +72,12 @@ def apis_sent() -> set[str]:
     return {name.removesuffix("Request") for name in names if name.endswith("Request")}
 
 
-def apis_answered() -> set[str]:
+def apis_served() -> set[str]:
     return {handler.request.__name__.removesuffix("Request") for handler in HANDLERS.values()}
 
 
 def offered_by(broker: str) -> Mapping[int, range]:
-    """What that broker said itself, where it could be asked."""
+    """What that broker said itself, if it has ApiVersions."""
     path = FIXTURES / broker / "api_versions_v0_response.json"
     if not path.exists():
         return BROKERS_BEFORE_API_VERSIONS["0.8.2"]
@@ -90,7 +90,7 @@ def test_fixtures_are_found() -> None:
     sent = apis_sent()
     assert {"Produce", "InitProducerId", "EndTxn", "TxnOffsetCommit", "Fetch", "SaslAuthenticate"} <= sent
     assert "WriteTxnMarkers" not in sent
-    assert sent | apis_answered() == set(APIS), "tools/recording/script.py has other APIs"
+    assert sent | apis_served() == set(APIS), "tools/recording/script.py has other APIs"
 
 
 def test_every_broker_has_fixtures() -> None:
@@ -101,7 +101,7 @@ def test_every_broker_has_fixtures() -> None:
 def test_no_fixture_is_missing(broker: str) -> None:
     wanted = {
         f"{re.sub(r'(?<!^)(?=[A-Z])', '_', name).lower()}_v{version}"
-        for name in apis_sent() | apis_answered()
+        for name in apis_sent() | apis_served()
         for version in spoken(broker, offered_by(broker), api(name).request)
     }
     kinds = [f"_{kind}.{form}" for kind in ("request", "response") for form in ("bin", "json")]

@@ -14,7 +14,7 @@
 
 typedef struct {
     int64_t time_ms;
-    uint64_t asked_at, good_for; /* in counter ticks; 0: read the system clock */
+    uint64_t read_at, good_for; /* in counter ticks; 0: read the system clock */
     uint64_t since_ticks, since_ns;
     double ticks_per_ns; /* 0: unknown */
 } daytime_t;
@@ -64,7 +64,7 @@ measure_ticks(daytime_t *daytime, uint64_t ticks)
 
 /* Return a negative number if the time is unknown. */
 static inline int64_t
-ask_daytime(daytime_t *daytime, uint64_t ticks)
+read_daytime(daytime_t *daytime, uint64_t ticks)
 {
     struct timespec now;
     if (timespec_get(&now, TIME_UTC) != TIME_UTC) {
@@ -74,7 +74,7 @@ ask_daytime(daytime_t *daytime, uint64_t ticks)
         measure_ticks(daytime, ticks);
     }
     daytime->time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / NS_PER_MS;
-    daytime->asked_at = ticks;
+    daytime->read_at = ticks;
     daytime->good_for = (uint64_t)((double)(NS_PER_MS - now.tv_nsec % NS_PER_MS) / 2 * daytime->ticks_per_ns);
     return daytime->time_ms;
 }
@@ -83,7 +83,7 @@ static inline int64_t
 daytime_ms(daytime_t *daytime)
 {
     uint64_t ticks = TICKS();
-    return ticks - daytime->asked_at < daytime->good_for ? daytime->time_ms : ask_daytime(daytime, ticks);
+    return ticks - daytime->read_at < daytime->good_for ? daytime->time_ms : read_daytime(daytime, ticks);
 }
 
 #endif

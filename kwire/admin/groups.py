@@ -1,8 +1,8 @@
 """Groups: list, describe and delete them; read, set, reset and delete their offsets; lag.
 
-Kafka has classic groups, consumer groups (KIP-848) and share groups (KIP-932). The coordinator of a group answers for
-it; `list` asks every broker. The methods exist for threads (`Groups`) and for asyncio (`kwire.aio`), over the
-coroutines of `GroupAdmin`.
+Kafka has classic groups, consumer groups (KIP-848) and share groups (KIP-932). Requests about a group go to its
+coordinator; `list` sends one to every broker. The methods exist for threads (`Groups`) and for asyncio (`kwire.aio`),
+over the coroutines of `GroupAdmin`.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ class GroupAdmin:
 
         to       "earliest", "latest", "current" (only commits what it has), a datetime, a timedelta or `Ago` back from
                  now, `AtTimestamp`, or an offset
-        by       instead of `to`: so many records forward, or back where it is negative
+        by       instead of `to`: this many records forward, or back if it is negative
         topics   the topics to reset; by default those of which the group has committed offsets
         dry_run  return the moves and change nothing
 

@@ -134,7 +134,7 @@ class Operation(ABC, Generic[Resource, Result]):
                 continue
             if isinstance(outcome, BrokerError) and outcome.code in _RETRIED_CODES:
                 last_error = outcome
-                if outcome.code == ErrorCode.REQUEST_TIMED_OUT:  # the controller has begun and may complete it
+                if outcome.code == ErrorCode.REQUEST_TIMED_OUT:  # the controller has started and may complete it
                     self._in_doubt.add(name)
                 continue
             self._results[name] = outcome

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 class Results(Mapping[Name, Result], Generic[Name, Result]):
     """A mapping of names to results. Reading the result of a name that failed raises its error.
 
-    So no error is lost where a program reads what it asked for; `ok` and `errors` read without raising.
+    So no error is lost where a program reads what it requested; `ok` and `errors` read without raising.
     """
 
     def __init__(self, results: Mapping[Name, Result | KwireError]) -> None:

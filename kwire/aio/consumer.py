@@ -18,7 +18,7 @@ from kwire.consumer.record import ConsumerRecord
 from kwire.options import translate_bootstrap
 from kwire.records.reader import RecordIterator
 
-# An iteration that has records does not wait: it lets other tasks run after so many.
+# An iteration that has records does not wait: it lets other tasks run after this many.
 _RECORDS_PER_TURN = 1_000
 
 

@@ -15,7 +15,7 @@ from kwire.share.options import ShareConsumerKwargs
 from kwire.share.processor import ParallelShareProcessor, ShareProcessorKwargs, make_share_processor
 from kwire.share.record import ShareRecord
 
-# An iteration that has records does not wait: it lets other tasks run after so many.
+# An iteration that has records does not wait: it lets other tasks run after this many.
 _RECORDS_PER_TURN = 1_000
 
 

@@ -49,7 +49,7 @@ def _uniform_homogeneous(members: Members, counts: PartitionCounts) -> Targets:
     valid = set(everything)
     held = {id: sorted(spec.assigned & valid) for id, spec in members.items()}
     quota, extras = divmod(len(everything), len(members))
-    # The quotas that are larger by one go first to those who have so many: then nothing moves in a balanced group.
+    # The quotas that are larger by one go first to members that have that many: then nothing moves in a balanced group.
     order = sorted(members, key=lambda member_id: len(held[member_id]) <= quota)
     quotas = {id: quota + (place < extras) for place, id in enumerate(order)}
     kept = {id: held[id][: quotas[id]] for id in members}

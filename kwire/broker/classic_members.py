@@ -2,7 +2,7 @@
 
 A classic group whose members are consumers becomes a consumer group when the first member of the new protocol joins,
 and a classic group again when the last one leaves, as `consumer_group_migration_policy` allows. In between, classic
-members rejoin as often as the coordinator asks for it: their JoinGroup reports what they own, and their SyncGroup gets
+members rejoin whenever the coordinator requires it: their JoinGroup reports what they own, and their SyncGroup gets
 what they may have now. They elect no leader. This is the part of Kafka's GroupMetadataManager whose methods end in
 `ToConsumerGroup`, with the conversions.
 """
@@ -158,7 +158,7 @@ class ClassicMembers:
         return SyncGroupResult(ErrorCode.NONE, sync.protocol_type, sync.protocol, assignment)
 
     def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: float) -> int:
-        """Restart the session. Return REBALANCE_IN_PROGRESS if the member has partitions to give up or to get."""
+        """Restart the session. Return REBALANCE_IN_PROGRESS if the member has partitions to revoke or to get."""
         try:
             group = self._group(group_id)
             member = self._classic_member(group, member_id, instance_id)

@@ -1,4 +1,4 @@
-"""The state of one consumer group (KIP-848): members, epochs, the target assignment, and who holds which partition.
+"""The state of one consumer group (KIP-848): members, epochs, target assignment, and the holders of partitions.
 
 `ConsumerGroup` is Kafka's class of that name without its records and timeline. When its state changes is decided in
 `consumer_groups`; how a member moves to its target is in `current_assignment`.

@@ -58,7 +58,7 @@ class CurrentAssignment:
     ) -> CurrentAssignment:
         """Return the next assignment.
 
-        has_holder   whether any member holds a partition: assigned to it, or still to be given up by it
+        has_holder   whether any member holds a partition: assigned to it, or not yet revoked by it
         owned        the partitions that the member reports; None if this heartbeat does not say
         subscribed   the topics that the member subscribes to, where partitions of other topics are taken away before
                      the target is computed again (Kafka 4.2, KAFKA-19431); None: the target alone decides

@@ -1,4 +1,4 @@
-"""The fetch sessions of a broker (KIP-227): which partitions each client reads, and what it has been told of them.
+"""The fetch sessions of a broker (KIP-227): which partitions each client reads, and what it knows of them.
 
 The cache has a fixed number of slots. A new session without a free slot takes that of a session that was idle for the
 eviction time, or that is as old as that and names no more partitions. Kafka's FetchSessionCache has the same rules.
@@ -37,7 +37,7 @@ class FetchPartition:
     log_start_offset: int = -1
 
     def take_news(self, result: FetchResponse.Topic.Partition) -> bool:
-        """Return whether a result has something that the client does not know, and note that it is told."""
+        """Return whether a result has something that the client does not know, and note that it knows it now."""
         has_news = bool(
             result.records
             or result.error_code

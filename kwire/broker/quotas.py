@@ -25,7 +25,7 @@ class ClientQuota:
         """Return how long the client must wait before it gets `size` bytes more; 0 notes that it gets them now."""
         while self._samples and self._samples[0][0] <= now - _WINDOW_SECONDS:
             self._total -= self._samples.popleft()[1]
-        # Whoever has fetched nothing for the whole window may exceed the quota once, or a large batch would never come.
+        # A client that has fetched nothing for the whole window may exceed the quota once: a large batch needs it.
         if not self._total or (self._total + size) / _WINDOW_SECONDS <= self._bytes_per_second:
             self._samples.append((now, size))
             self._total += size

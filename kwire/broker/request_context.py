@@ -28,7 +28,7 @@ class NoReply:
 
 @dataclass(frozen=True, slots=True)
 class CloseConnection:
-    """Close the connection. `reason` goes to the broker's log; it is None for a fault that a test has asked for."""
+    """Close the connection. `reason` goes to the broker's log; it is None for a fault that a test has injected."""
 
     reason: str | None = None
 

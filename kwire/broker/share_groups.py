@@ -1,6 +1,6 @@
 """The coordinator of share groups: members, epochs and assignments (KIP-932; GroupMetadataManager's share groups).
 
-The coordinator assigns, and a member has its assignment as soon as its heartbeat is answered: there are no steps in
+The coordinator assigns, and a member has its assignment with the response to its heartbeat: there are no steps in
 which members give partitions up, as several may read the same one. The group epoch rises with each change of members,
 subscriptions or topics; a member gets the new epoch with its next heartbeat.
 """
@@ -50,7 +50,7 @@ class ShareMember:
     epoch: int = 0
     previous_epoch: int = -1
     topics: frozenset[str] = frozenset()
-    assigned: frozenset[TopicPartition] = frozenset()  # what it was told last
+    assigned: frozenset[TopicPartition] = frozenset()  # in the last response
     assigned_ids: frozenset[tuple[UUID, int]] = frozenset()  # ... by topic id
     session: Timer | None = None
 
@@ -218,7 +218,7 @@ class ShareGroupCoordinator:
             group.epoch += 1
         if group.assignment_epoch == group.epoch:
             return
-        # A topic that was deleted and created anew has other partitions.
+        # A topic that was deleted and created again has other partitions.
         same = {name for name, (id, _) in topics.items() if name not in group.topics or group.topics[name][0] == id}
         current = {member: {p for p in assigned if p[0] in same} for member, assigned in group.target.items()}
         subscriptions = {member.id: member.topics.intersection(topics) for member in group.members.values()}
@@ -230,7 +230,7 @@ class ShareGroupCoordinator:
 
     def _result(self, group: ShareGroup, member: ShareMember, *, is_full: bool) -> HeartbeatResult:
         assigned = frozenset(group.target.get(member.id, ()))
-        # By id: a topic that was deleted and created anew has other partitions.
+        # By id: a topic that was deleted and created again has other partitions.
         by_id = frozenset((group.topics[topic][0], index) for topic, index in assigned)
         has_news = is_full or by_id != member.assigned_ids or member.epoch == JOIN_EPOCH
         if member.epoch != group.epoch:

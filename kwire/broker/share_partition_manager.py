@@ -216,7 +216,7 @@ class SharePartitionManager:
             led.cancel()
 
     def drop_group(self, group: str) -> None:
-        """Forget the records of a group, which is empty or changed by an administrator: leaders read the state anew."""
+        """Forget the records of a group that is empty or changed by an administrator: leaders read its state again."""
         for key in [key for key in self._led if key.group == group]:
             self._drop(key)
 

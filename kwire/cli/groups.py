@@ -217,7 +217,7 @@ def _lag_lines(found: GroupLag) -> Iterable[dict[str, Any]]:
     help='"earliest", "latest", "current", an offset, a time such as 2026-11-01T12:00 (UTC without a zone), '
     "or how long ago: -2h, -30m, -7d.",
 )  # fmt: skip
-@click.option("--by", type=int, metavar="RECORDS", help="Move by so many records; negative: back.")
+@click.option("--by", type=int, metavar="RECORDS", help="Move by this many records; negative: back.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable. Default: all that are committed.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @connection_options

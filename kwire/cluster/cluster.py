@@ -80,7 +80,7 @@ class Cluster:
         """Close the clients that are still open, the newest first, then the connections and the thread.
 
         Producers deliver the records that they have, for at most `timeout` seconds in all (None: without a limit) and
-        5 s while no broker has ever answered; those that remain fail, and an error in the log names them. A second
+        5 s while no broker has ever responded; those that remain fail, and an error in the log names them. A second
         call does nothing.
         """
         check_timeout(timeout)

@@ -57,7 +57,7 @@ class ClientConfig:
         None, _SASL, 'how to log in: `kwire.Sasl("SCRAM-SHA-512", user, password)`', is_secret=True
     )
     request_timeout_ms: int = option(
-        30_000, Whole(1, INT32_MAX), "a broker may take this long to answer; then its connection is closed", unit=MS
+        30_000, Whole(1, INT32_MAX), "a broker may take this long to respond; then its connection is closed", unit=MS
     )
     connect_timeout_ms: int = option(
         10_000, Whole(1), "a connection may take this long, TLS and SASL included", unit=MS
@@ -75,8 +75,8 @@ class ClientConfig:
     )
     reconnect_backoff_ms_max: int = option(1_000, Whole(1), "the longest pause before connecting again", unit=MS)
     max_frame_bytes: int = option(104_857_600, Whole(1), "a larger response is refused", unit="bytes")
-    max_in_flight: int = option(5, Whole(1), "requests sent on one connection and not yet answered", unit="requests")
-    allow_auto_create_topics: bool = option(True, Flag(), "whether brokers may create a topic that a client asks for")
+    max_in_flight: int = option(5, Whole(1), "requests on one connection without a response yet", unit="requests")
+    allow_auto_create_topics: bool = option(True, Flag(), "whether brokers may create a topic that a client requests")
 
     def __post_init__(self) -> None:
         addresses = parse_bootstrap(self.bootstrap)

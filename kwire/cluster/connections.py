@@ -152,7 +152,7 @@ class _Connection:
     counters: BrokerCounters
     is_connected: bool = False
     handshake: HandshakeMode = HandshakeMode.API_VERSIONS
-    has_answered: bool = False
+    has_responded: bool = False
 
 
 class Connections:
@@ -382,7 +382,7 @@ class Connections:
         for event in session_events:
             match event:
                 case ResponseReceived():
-                    connection.has_answered = True
+                    connection.has_responded = True
                     connection.counters.latency[type(event.request).__name__].observe(now - event.sent_at)
                     if connection.handshake is HandshakeMode.PROBE:
                         self._probes.succeeded(self.addresses[node], connection.handshake)
@@ -423,7 +423,7 @@ class Connections:
                     cause = event.cause  # the session knows more than the socket: a refused password, missing SASL
                     has_died = event.died_during_negotiation
                     if has_died or (
-                        connection.handshake is not HandshakeMode.API_VERSIONS and not connection.has_answered
+                        connection.handshake is not HandshakeMode.API_VERSIONS and not connection.has_responded
                     ):
                         self._probes.failed(self.addresses[node], connection.handshake)
         cause.where["broker"] = self.describe(node)  # not the number of a bootstrap node, which is private

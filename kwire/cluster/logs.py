@@ -91,7 +91,7 @@ def log_sent(broker: str, requests: Sequence[RequestInfo], sizes: Sequence[int])
 
 def log_received(broker: str, request: RequestInfo | None, size: int, now: float) -> None:
     if request is None:
-        requests_log.debug("from broker %s: %d bytes that no request asked for", broker, size)
+        requests_log.debug("from broker %s: %d bytes without a request", broker, size)
     else:
         latency_ms = (now - request.sent_at) * 1000
         requests_log.debug("from broker %s: response to %s, %d bytes, %.1f ms", broker, request, size, latency_ms)

@@ -162,7 +162,7 @@ class ClusterView:
 class LoopClient:
     """One client of an event loop: its options, its state machines, its requests. For the loop's thread.
 
-    Clients that share a loop share its metadata and its connections, but for those to fetch and to join groups: such
+    Clients that share a loop share its metadata and its connections, except those to fetch and to join groups: such
     a request waits at the broker, which reads no further request of that connection meanwhile. `number`
     distinguishes them.
     """

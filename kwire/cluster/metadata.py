@@ -101,7 +101,7 @@ class Snapshot:
     A new snapshot is made from the old one and a MetadataResponse, or from leaders that brokers named beside an error
     (KIP-951). It never goes back in time: a broker that does not know of a leader change yet sends an older leader
     epoch, and then the partition stays as it was, with its broker (as in Kafka's `Metadata` since KIP-320). A topic
-    with a new id was deleted and created again, so its epochs begin anew.
+    with a new id was deleted and created again, so its epochs start again.
 
     `at` is the clock's time of the newest response for all topics at once; 0.0 with no topics and brokers means
     that nothing is known yet.
@@ -252,7 +252,7 @@ _Nodes = dict[tuple[int, ...], tuple[int, ...]]
 def _newer(
     known: Partition | None, index: int, received: MetadataResponse.Topic.Partition | None, nodes: _Nodes, now: float
 ) -> Partition:
-    """Return the newer of what is known and what was received of a partition.
+    """Return the newer of the known and the received state of a partition.
 
     That is the known object where both are equal, as in nearly every refresh.
     """
@@ -279,15 +279,15 @@ def _newer(
 class MetadataStatus(NamedTuple):
     """Whether metadata is being requested, or why and when it will be. Times are the loop's.
 
-    asked_node   the node that a request was sent to, at `asked_at`; None while none is in flight
+    request_node the node that a request was sent to, at `requested_at`; None while none is in flight
     next_at      when the next request may be sent, if a broker is ready
     reason       why one is needed; None while none is
     last_error   the error of the last request, if it failed
     responder    the broker that responded last, as errors name it, and the version of its response
     """
 
-    asked_node: int | None
-    asked_at: float
+    request_node: int | None
+    requested_at: float
     next_at: float
     reason: str | None
     last_error: KwireError | None
@@ -318,18 +318,18 @@ class MetadataUpdater:
         self._backoff = backoff
         self._random = random
         self.topics: frozenset[str] = frozenset()  # that are needed
-        self._asked: frozenset[str] = frozenset()  # that the snapshot has, or will have after the response
+        self._requested: frozenset[str] = frozenset()  # that the snapshot has, or will have after the response
         self._named: frozenset[str] = frozenset()  # in the last request
         self._is_whole = True  # whether those were all topics that are needed
         self._creatable: set[str] = set()  # needed topics that brokers may create, not seen yet
         self._to_create: set[str] = set()  # those of them that the next request names
         self._in_flight = False
-        self._asked_node, self._asked_at = NO_NODE, 0.0
+        self._request_node, self._requested_at = NO_NODE, 0.0
         self._last_error: KwireError | None = None
         self._responder: tuple[str | None, int | None] = (None, None)
         self._attempts = 0  # requests in a row without the topics that are needed
         self._not_before = 0.0
-        self._answered_at = 0.0
+        self._received_at = 0.0
         self._refreshed_at = 0.0  # when all needed topics were requested
         self.update_steps: Iterator[Snapshot | None] | None = None  # the rest of a response that is being applied
         self._leaders_meanwhile: list[tuple[tuple[CurrentLeader, ...], tuple[Broker, ...]]] = []  # during the update
@@ -345,7 +345,7 @@ class MetadataUpdater:
             new = wanted - self.topics - self._to_create
             if new:
                 self.request_refresh(f"topics {', '.join(sorted(new)[:3])} are new")
-            if not wanted <= self._asked:
+            if not wanted <= self._requested:
                 self._not_before = 0.0  # a new topic does not wait for the back-off of an old one
                 self._plan()
         self.topics = wanted
@@ -379,17 +379,17 @@ class MetadataUpdater:
 
     @property
     def status(self) -> MetadataStatus:
-        asked = self._asked_node if self._in_flight else None
+        node = self._request_node if self._in_flight else None
         reason = self.reason
         if reason is None and self._to_create:
             reason = f"topics {', '.join(sorted(self._to_create)[:3])} are new"
-        return MetadataStatus(asked, self._asked_at, self._not_before, reason, self._last_error, self._responder)
+        return MetadataStatus(node, self._requested_at, self._not_before, reason, self._last_error, self._responder)
 
     def start(self, node: int = NO_NODE, now: float = 0.0) -> None:
         """Note that a request is being sent: for the topics to create, if any, else for all that are needed."""
         assert not self._in_flight
         self._in_flight = True
-        self._asked_node, self._asked_at = node, now
+        self._request_node, self._requested_at = node, now
         new = self.topics & self._to_create
         self._to_create.clear()
         if new:
@@ -398,10 +398,10 @@ class MetadataUpdater:
             self._named = self.topics
         self._is_whole = self._named == self.topics
         if self._is_whole:
-            self._asked = self._named
+            self._requested = self._named
             self.reason = None
         else:
-            self._asked |= self._named
+            self._requested |= self._named
         self._plan()
 
     def request(self, version: int) -> MetadataRequest:
@@ -427,7 +427,7 @@ class MetadataUpdater:
         wanted = self.snapshot.topics.keys() if ALL_TOPICS in self.topics else self.topics
         kept = () if self._is_whole else wanted - self._named
         self.update_steps = self.snapshot.updating(response, now, kept=kept)
-        self._answered_at = now
+        self._received_at = now
         return self.continue_update()
 
     def continue_update(self) -> bool:
@@ -442,7 +442,7 @@ class MetadataUpdater:
         for received in self._leaders_meanwhile:
             self.update_leaders(*received)
         self._leaders_meanwhile.clear()
-        now = self._answered_at
+        now = self._received_at
         self._creatable = {name for name in self._creatable if not self._is_there(name)}
         if self._is_whole:
             self._to_create |= self._creatable & self._named
@@ -455,7 +455,7 @@ class MetadataUpdater:
         else:
             self._attempts = 0
             self._not_before = now + self._backoff.first_ms / 1000
-        if not self.topics <= self._asked:  # more topics were needed while the request was in flight
+        if not self.topics <= self._requested:  # more topics were needed while the request was in flight
             self.request_refresh("topics became wanted")
             is_more_wanted = True
         if is_more_wanted:
@@ -485,7 +485,7 @@ class MetadataUpdater:
 
     def _unsettled(self) -> str | None:
         """Return the reason for another request, with back-off, if a topic or a leader is still missing."""
-        wanted = (self._asked & self.topics) - self._to_create  # those have a request of their own
+        wanted = (self._requested & self.topics) - self._to_create  # those have a request of their own
         wanted -= {ALL_TOPICS}
         for name in sorted(wanted & self.snapshot.unsettled | wanted - self.snapshot.topics.keys()):
             topic = self.snapshot.topics.get(name)

@@ -126,7 +126,7 @@ SERIES = (
 )
 
 CONSUMER_SERIES = (
-    _one("polls", "counter", "Calls that asked for records", "", lambda m: m.polls),
+    _one("polls", "counter", "Calls that requested records", "", lambda m: m.polls),
     _one("records_consumed", "counter", "Offsets that the program went past", "", lambda m: m.records_consumed),
     _one("rebalances", "counter", "Rebalances that ended", "", lambda m: m.rebalances),
     _one("partitions_assigned", "counter", "Partitions assigned", "", lambda m: m.partitions_assigned),

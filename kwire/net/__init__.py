@@ -9,7 +9,7 @@ can embed a `KafkaSelector` in its own loop, and needs nothing else of kwire.
         for node, frame in selector.poll(sends, timeout=1.0):
             ...  # a frame of `node`, without its size
         for node, cause, unsent, is_idle in selector.disconnected:
-            ...  # connect again, or give up
+            ...  # connect again, or stop
         if 1 in selector.connected:
             ...  # send the first frame
 

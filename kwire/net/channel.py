@@ -394,7 +394,7 @@ class Channel:
             reason = f"{reason} in the middle of a frame, {got:,} of {size:,} bytes in"
         remedy = None
         if self._reader.frames_read == 0 and not self.is_accepted:
-            reason = f"{reason}, before it had answered anything"
+            reason = f"{reason}, before it had sent anything"
             remedy = _NOT_OURS
         return DisconnectedError(reason, broker=self.broker, remedy=remedy)
 

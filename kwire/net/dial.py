@@ -50,7 +50,7 @@ class Resolver(Protocol):
 
 
 class ThreadResolver:
-    """Runs a blocking `lookup` on daemon threads, `MAX_THREADS` at most; a literal IP address needs no thread."""
+    """Runs a blocking `lookup` on daemon threads, `MAX_THREADS` at most; a literal IP address does not need one."""
 
     def __init__(self, lookup: Lookup | None = None) -> None:
         self._lookup = lookup or system_lookup
@@ -227,11 +227,11 @@ class Dial:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return sock
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         self.move(Stage.FAILED)
         self.drop_socket()
 
-    abandon = give_up
+    abandon = cancel
 
     def drop_socket(self) -> None:
         if self.sock is not None:

@@ -612,7 +612,7 @@ class KafkaSelector:
         else:
             if link.sock is not None:
                 self._unregister(link.sock)
-            link.give_up()
+            link.cancel()
 
     def _backoff_of(self, node: Node) -> ReconnectBackoff:
         if node not in self._backoffs:

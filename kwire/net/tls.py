@@ -149,7 +149,7 @@ class TlsFilter:
                 self._incoming, self._outgoing, server_side=is_server, server_hostname=None if is_server else host
             )
         except (ValueError, ssl.SSLError) as error:  # empty, a leading dot, a label that IDNA refuses
-            raise TlsError(f"{host!r} is no name that TLS can ask for: {error}", remedy="set server_name") from error
+            raise TlsError(f"{host!r} is no valid TLS server name: {error}", remedy="set server_name") from error
         self.is_established = False
         self.is_ended = False  # the peer sent close_notify
 

@@ -40,7 +40,7 @@ _ALERTS: dict[str, tuple[str, str]] = {
     "TLSV1_ALERT_PROTOCOL_VERSION": ("it speaks no TLS version that we do", "let it speak TLS 1.2 or 1.3"),
     "UNSUPPORTED_PROTOCOL": ("the peer speaks no TLS version that we do", "let it speak TLS 1.2 or 1.3"),
     "SSLV3_ALERT_HANDSHAKE_FAILURE": ("it found no cipher in common, or wants a client certificate", "see its log"),
-    "TLSV1_UNRECOGNIZED_NAME": ("it does not know the server name asked for", "set server_name"),
+    "TLSV1_UNRECOGNIZED_NAME": ("it does not know the requested server name", "set server_name"),
     "NO_SHARED_CIPHER": ("no cipher in common", "check the ciphers configured on both sides"),
 }  # fmt: skip
 

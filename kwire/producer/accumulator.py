@@ -534,7 +534,11 @@ class RecordAccumulator:
             builder is not None and not builder.is_closed and builder.size_bytes + size < builder.bytes_max
             and terms is None and builder.terms is None
         ):  # fmt: skip
-            return builder, builder._append(timestamp, key, value, headers, size), False  # neither begun nor filled
+            return (
+                builder,
+                builder._append(timestamp, key, value, headers, size),
+                False,
+            )  # neither a new batch nor a full one
         is_due = False
         if not self._is_joined(builder, size, terms):
             is_due = self._begin(topic, state, slot, terms) or not self._gathers
@@ -717,8 +721,8 @@ class BufferPool:
         self._block_s_max = block_s_max
         self._wakeup = wakeup
         self._lock = threading.Lock()
-        # Who waits, in order. A sender is put here before it looks for room once more, and `release` gives room before
-        # it looks whether anybody waits: so one of the two sees the other.
+        # Waiting senders, in order. A sender is put here before it tries once more to append, and `release` frees
+        # memory before it reads this queue: so one of the two sees the other.
         self._queue: dict[BlockedAppend[Any], None] = {}
         self._awaited: dict[str, int] = {}  # the topics for which somebody waits, and how many do
         self._closed: KwireError | None = None
@@ -783,10 +787,10 @@ class BufferPool:
         return blocked.response
 
     def append_nowait(self, append: Append[R], notify: Callable[[Exception | None], object]) -> R | BlockedAppend[R]:
-        """As `append_or_wait`, but never blocks: returns the record's place in the queue where there is no room.
+        """As `append_or_wait`, but never blocks: returns the record's place in the queue if there is no memory.
 
         It is behind those of its topic that came before, whatever their sizes. `notify` is called on the thread that
-        makes room, or that closes, and must not raise. Raises BufferFullError where senders are not to wait.
+        makes room, or that closes, and must not raise. Raises BufferFullError if when_full is "raise".
         """
         if append.topic not in self._awaited:
             response = self._append(append)
@@ -847,19 +851,19 @@ class BufferPool:
             what += f", which has its share: it may hold at most {SHARE} times what is free"
         return BufferFullError(
             what,
-            remedy="send more slowly, raise max_buffered_bytes, or ask "
-            f"producer.explain({largest or topic!r}) why it is not delivered",
+            remedy="send more slowly, raise max_buffered_bytes, or see "
+            f"producer.explain({largest or topic!r}) for the reason",
             topic=topic,
         )
 
     def _append(self, append: Append[R]) -> R | None:
-        """Take it in, if there is room."""
+        """Append a record if there is memory; return None if there is not."""
         if self._closed is not None:
             raise own_copy(self._closed)
         return append.append_to(self.accumulator)
 
     def _remove(self, blocked: BlockedAppend[Any]) -> None:
-        """It waits no more. Under the lock."""
+        """Remove a record that waits no longer. Under the lock."""
         topic = blocked.append.topic
         del self._queue[blocked]
         self._awaited[topic] -= 1
@@ -868,7 +872,7 @@ class BufferPool:
             self.accumulator.set_awaited(topic, False)
 
     def _append_waiting(self) -> list[BlockedAppend[Any]]:
-        """Take in what there is room for now: in order, and of a topic none before an earlier one. Under the lock."""
+        """Append the waiting records that fit now, in order; none passes one of its own topic. Under the lock."""
         accumulator = self.accumulator
         accumulator.is_short = False
         entered: list[BlockedAppend[Any]] = []

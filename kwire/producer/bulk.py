@@ -316,7 +316,7 @@ class BulkResponse:
         if not self.done() and not wait_for(self._when_done, timeout):
             raise RequestTimeoutError(
                 f"not all {self._count} records are delivered after {timeout} s; they are being sent",
-                remedy="wait longer, lower delivery_timeout_ms, or ask producer.explain(topic) for the reason",
+                remedy="wait longer, lower delivery_timeout_ms, or see producer.explain(topic) for the reason",
                 topic=self.topic,
             )
         return self._result()

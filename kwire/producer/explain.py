@@ -61,7 +61,7 @@ def awaited(
 
 def timeout_error(what: str, timeout: float | None, waits: Awaited | None) -> RequestTimeoutError:
     """Return the error of `what`, which is not done after `timeout` seconds, and what it waits for."""
-    remedy = f"it goes on all the same: call {what} again to wait longer, or ask producer.explain(topic)"
+    remedy = f"it goes on all the same: call {what} again to wait longer, or see producer.explain(topic)"
     if waits is None:
         return RequestTimeoutError(f"{what} is not done after {timeout} s", remedy=remedy)
     where, message = dict(waits.where), f"{what} is not done after {timeout} s: awaited is {waits.detail}"
@@ -77,14 +77,14 @@ def timeout_error(what: str, timeout: float | None, waits: Awaited | None) -> Re
 def _awaited_response(what: str, call: PendingRequest | None, cause: KwireError | None, view: ClusterView) -> Awaited:
     """Describe a wait for `what`, the result of a request; `call` is that request, None between two attempts."""
     if call is None:
-        return Awaited(f"{what}, which will be asked for again", cause or view.connection_error, {})
+        return Awaited(f"{what}, which will be requested again", cause or view.connection_error, {})
     api = call.api.__name__.removesuffix("Request")
     whom = "a broker"
     if isinstance(call.route, ToCoordinator):
         whom = f"the coordinator of {call.route.kind} {call.route.key!r}"
     cause = call.last_error or cause or view.connection_error
     if call.broker is None:
-        return Awaited(f"{what}: {whom}, to be asked {api}, is not found or not reached", cause, {"api": api})
+        return Awaited(f"{what}: {whom}, which would get {api}, is not found or not reached", cause, {"api": api})
     where = {"broker": call.broker, "api": api, "version": call.version}
     return Awaited(f"{what}: the response of {whom} to {api}", cause, where)
 
@@ -180,7 +180,7 @@ class Explanation:
         if self.oldest is not None:
             text += f"; the oldest for {self.oldest:.3g} s"
         if self.given_up_in is not None:
-            text += f", given up in {self.given_up_in:.3g} s"
+            text += f", expires in {self.given_up_in:.3g} s"
         return "\n".join([text, *(f"  {reason}" for reason in self.reasons)])
 
 
@@ -323,14 +323,14 @@ class Explainer(NamedTuple):
             since = None if unknown_since is None else now - unknown_since
             return Reason(Hold.TOPIC, "the brokers do not offer the topic", since, until, cause)
         status = view.metadata_status()
-        if status.asked_node is not None:
-            asked = f"broker {view.describe(status.asked_node)} is being asked for the topic's partitions"
-            return Reason(Hold.METADATA, asked, now - status.asked_at, cause=status.last_error)
+        if status.request_node is not None:
+            detail = f"the topic's partitions are being requested from broker {view.describe(status.request_node)}"
+            return Reason(Hold.METADATA, detail, now - status.requested_at, cause=status.last_error)
         cause_or_none = view.connection_error or status.last_error
         if view.connection_error is not None:
-            return Reason(Hold.METADATA, "no broker can be reached to ask for the topic", cause=cause_or_none)
+            return Reason(Hold.METADATA, "no broker can be reached to request the topic", cause=cause_or_none)
         pause = max(0.0, status.next_at - now)
-        return Reason(Hold.METADATA, "the topic's partitions will be asked for", until=pause, cause=cause_or_none)
+        return Reason(Hold.METADATA, "the topic's partitions will be requested", until=pause, cause=cause_or_none)
 
     def _at_leader(
         self, partition: Partition, queue: PartitionQueue | None, now: float, view: ClusterView
@@ -340,7 +340,7 @@ class Explainer(NamedTuple):
         if node == NO_NODE:
             status = view.metadata_status()
             since = None if partition.leaderless_since is None else now - partition.leaderless_since
-            until = None if status.asked_node is not None else max(0.0, status.next_at - now)
+            until = None if status.request_node is not None else max(0.0, status.next_at - now)
             cause = broker_error(partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE, **status.source)
             return [Reason(Hold.LEADER, "the partition has no leader; newer metadata is awaited", since, until, cause)]
         broker = f"broker {view.describe(node)}"
@@ -352,11 +352,11 @@ class Explainer(NamedTuple):
         if not view.is_ready(node):
             reasons.append(Reason(Hold.CONNECTING, f"a connection to {broker} is being made", cause=view.failure(node)))
         elif view.capacity(node) < 1:
-            reasons.append(Reason(Hold.BUSY, f"{broker} has as many unanswered requests as max_in_flight allows"))
+            reasons.append(Reason(Hold.BUSY, f"{broker} has max_in_flight requests without a response"))
         muted = self.handler.muted_until.get(node, 0.0)
         if now < muted:
             reasons.append(
-                Reason(Hold.THROTTLED, f"{broker} asked for a pause: a quota is exceeded", until=muted - now)
+                Reason(Hold.THROTTLED, f"{broker} throttles the client: a quota is exceeded", until=muted - now)
             )
         return (self._window(partition, queue, now) if queue is not None else []) + reasons
 
@@ -378,14 +378,14 @@ class Explainer(NamedTuple):
         until = identity.retry_at - now if identity.retry_at > now else None
         match identity.state:
             case IdStatus.UNKNOWN:
-                wanted = "the producer has no id yet, and is to ask for one"
+                wanted = "the producer has no id yet, and will request one"
                 reasons.append(Reason(Hold.IDENTITY, wanted, until=until, cause=identity.last_error))
             case IdStatus.REQUESTED:
-                reasons.append(Reason(Hold.IDENTITY, "the producer's id is being asked for", cause=identity.last_error))
+                reasons.append(Reason(Hold.IDENTITY, "the producer's id is being requested", cause=identity.last_error))
             case IdStatus.NEEDS_BUMP if (
                 place is None or not place[1].is_sequenced or not place[0].sequenced_possibly_persisted()
             ):
-                broken = "a sequence was lost: what is on its way is settled first, then a new producer id is asked for"
+                broken = "a sequence was lost: batches in flight resolve first, then a new producer id is requested"
                 reasons.append(Reason(Hold.IDENTITY, broken, until=until, cause=identity.last_error))
         if transaction is not None and not transaction.sends_records:
             state = f"the transaction is {transaction.state.name.lower()}"

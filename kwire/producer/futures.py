@@ -169,7 +169,7 @@ class ProduceResponse(RecordFuture):
         if not wait_for(self._at_once, timeout):
             raise RequestTimeoutError(
                 f"the record is not delivered after {timeout} s; it is still being sent",
-                remedy="wait longer, lower delivery_timeout_ms, or ask producer.explain(topic) what holds it back",
+                remedy="wait longer, lower delivery_timeout_ms, or see producer.explain(topic) for what holds it back",
             )
 
     def _at_once(self, action: Callable[[], object]) -> bool:
@@ -185,13 +185,13 @@ class ProduceResponse(RecordFuture):
         return RecordMetadata(self._builder.topic, partition, offset, timestamp_ms)
 
     def _own(self, error: BaseException) -> BaseException:
-        """Return a copy of the error to raise, and count the failure as looked at."""
+        """Return a copy of the error to raise, and count the failure as seen."""
         assert isinstance(error, Failure)
         error.see(self._builder, self._number, self._number + 1)
         return error.own()
 
     def _see(self) -> None:
-        """Count a failure as looked at."""
+        """Count a failure as seen."""
         outcome = self._builder.outcome(self._number)
         if outcome is not None and isinstance(outcome[3], Failure):
             outcome[3].see(self._builder, self._number, self._number + 1)
@@ -261,7 +261,7 @@ def resolve(
 
 
 def _see(failure: Failure, futures: Iterable[RecordFuture]) -> None:
-    """Count records with a callback or a waiter as looked at."""
+    """Count records with a callback or a waiter as seen."""
     for future in futures:
         if isinstance(future, ProduceResponse):
             failure.see(future._builder, future._number, future._number + 1)

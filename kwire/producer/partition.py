@@ -9,7 +9,7 @@ While a batch is retrying, no new batch is taken (rules 1 and 3). A new leader g
 responded (rule 4). This module decides nothing about errors: the response handler calls `retry` or `failed`.
 
 A topic that was deleted and created again is another log under the same name. Queued batches go there, since callers
-mean the name. Sequences begin anew, except where a request by name got no response: it may have reached the new log,
+mean the name. Sequences start again, except where a request by name got no response: it may have reached the new log,
 which then knows the batch by its sequence.
 
 `ReadyQueue` holds the partitions that the sender examines in a turn. The cost of a turn must depend on what changed
@@ -68,7 +68,7 @@ class PartitionQueue:
             deque() if is_ordered else None
         )  # batches whose futures are not all completed
         self.limit, self.slow_start = limit, slow_start  # the topic's
-        # No batch here is overdue before this. A long queue must not be looked through at every turn of the loop.
+        # No batch here is overdue before this. A long queue must not be scanned at every turn of the loop.
         self.overdue_at = math.inf
         self.wakes_at = math.inf  # written by the ReadyQueue
         self.retry_at = 0.0
@@ -150,8 +150,8 @@ class PartitionQueue:
     def is_of(self, topic_id: UUID) -> bool:
         """Return whether batches can be taken for the topic with this id, which may differ from before.
 
-        Not while batches for the old topic are in flight; after them, leader and sequences begin anew. Brokers before
-        2.8 return no ids, and nothing begins anew.
+        Not while batches for the old topic are in flight; after them, leader and sequences start again. Brokers before
+        2.8 return no ids, and nothing starts again.
         """
         if topic_id is self._topic_id:
             return True

@@ -5,7 +5,7 @@
                             |     '-------- request, once the window has drained --------'
                             '-- no broker gives ids (before 0.11) --> DISABLED
 
-For a bump we request a fresh producer id rather than the next epoch of the old one: that needs no newer broker, and
+For a bump we request a fresh producer id rather than the next epoch of the old one: that works with older brokers, and
 no broker can hold state under an id that nobody had. A transactional id keeps its producer id and gets the next
 epoch: the request names the present one, so that the producer learns that it was fenced, instead of fencing its
 successor (KIP-360).

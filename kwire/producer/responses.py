@@ -340,7 +340,7 @@ class ResponseHandler:
         has_moved = known is not None and known.leader != NO_NODE and (known.leader, known.leader_epoch) != queue.leader
         backs_off = not has_moved
         if error.code in _METADATA_CODES:
-            view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
+            view.request_metadata(f"{queue.topic}-{queue.index} returned {error.name}")
         match error_action(error, waits_for_followers=request.acks == ALL_IN_SYNC, has_offset=has_offset):
             case ErrorAction.DUPLICATE:
                 self._acknowledge(queue, batch, -1, -1, now)
@@ -389,7 +389,7 @@ class ResponseHandler:
         batch.last_error = error
         batch.retries += 1
         self.counters.retried(batch)
-        view.request_metadata(f"{queue.topic}-{queue.index} answered {error.name}")
+        view.request_metadata(f"{queue.topic}-{queue.index} returned {error.name}")
         _log.debug("%r goes to another partition: %s", batch, error)
         self._unassign(batch)
         return True
@@ -485,7 +485,7 @@ class ResponseHandler:
 
     def _fail(self, batch: ProducerBatch, error: KwireError) -> None:
         if batch.possibly_persisted:
-            self._fail_delivery(batch, "given up", error)
+            self._fail_delivery(batch, "failed", error)
         else:
             self._resolve(batch, error)
 

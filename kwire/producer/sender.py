@@ -319,7 +319,7 @@ class Sender:
 
     def topics(self) -> Collection[str]:
         if self._names is None:
-            self._names = frozenset(name for name, topic in self._topics.items() if topic.is_asked_for)
+            self._names = frozenset(name for name, topic in self._topics.items() if topic.is_requested)
         return self._names
 
     def deadline(self) -> float | None:
@@ -438,8 +438,8 @@ class Sender:
             if transaction is not None and not transaction.takes_records and not was_taken:
                 self._handler.fail(topic.batch(builder, now), transaction.state_error("take a record"))
                 continue
-            if not topic.is_asked_for:
-                topic.is_asked_for, self._names = True, None
+            if not topic.is_requested:
+                topic.is_requested, self._names = True, None
                 self._unsettled[topic] = None
             queue = topic.add(builder, now)
             if queue is not None:
@@ -504,7 +504,7 @@ class Sender:
         # In steps, since thousands of topics may become idle one after the other.
         self._forget_at = max(first, now + self._idle_max / 8)
         if len(self._sequences) > _FORGOTTEN_MAX and self.transaction is None:
-            self._identity.require_epoch_bump()  # under a new producer id all of them begin anew
+            self._identity.require_epoch_bump()  # under a new producer id all of them start again
 
     def _size_limit(self) -> BatchSizeEstimator:
         settings = self._settings
@@ -550,7 +550,7 @@ class Sender:
         """Request metadata of the topics that need it; allow creation of those that no broker ever had."""
         for topic in list(self._unsettled):
             if not topic.is_needed:
-                topic.is_asked_for, self._names = False, None
+                topic.is_requested, self._names = False, None
                 del self._unsettled[topic]
             elif not topic.was_seen:
                 view.allow_topic_creation(topic.name)

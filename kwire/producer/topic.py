@@ -109,8 +109,8 @@ class TopicQueue:
         self.overdue_at = math.inf  # no batch of these two queues is overdue before
         self.unknown_since: float | None = None
         self.used_at = 0.0  # when the last record came
-        self.was_seen = False  # whether the brokers ever had the topic: then they are not to create it again
-        self.is_asked_for = True  # whether its metadata is wanted
+        self.was_seen = False  # whether the brokers ever had the topic: then they must not create it again
+        self.is_requested = True  # whether its metadata is requested
         self.slow_start = SlowStart()
         self._spread = spread
         self._limit = limit
@@ -238,7 +238,7 @@ class TopicQueue:
         return given
 
     def _is_busy(self, before: Topic, nodes: list[int], known: Topic, view: ClusterView) -> bool:
-        """Return whether the brokers still have no capacity: spares asking each of a thousand partitions in vain."""
+        """Return whether the brokers still have no capacity: so that a thousand partitions are not checked in vain."""
         if known is before and all(view.is_ready(node) and view.capacity(node) < 1 for node in nodes):
             return True
         self._busy = None
@@ -270,7 +270,7 @@ class TopicQueue:
 
 
 class _Partitions:
-    """A topic's partitions as a spread may ask about them, in one turn: what the view says of a node is asked once."""
+    """A topic's partitions as a partitioner sees them in one turn; the state of each node is read once."""
 
     __slots__ = ("_now", "_queues", "_view", "brokers", "may_try")
 
@@ -278,11 +278,11 @@ class _Partitions:
         self._queues = queues
         self._view = view
         self._now = now
-        self.brokers: dict[int, bool] = {}  # those that were asked for, and whether they can be sent a request now
+        self.brokers: dict[int, bool] = {}  # those that were checked, and whether they can be sent a request now
         self.may_try = True  # whether a partition that has acknowledged nothing may be chosen
 
     def is_busy(self) -> bool:
-        """Whether all that is amiss is that requests to every broker that was asked for are to be answered first."""
+        """Whether the only obstacle is that every checked broker has its maximum of requests in flight."""
         ready = self._view.is_ready
         return bool(self.brokers) and not any(is_open or not ready(node) for node, is_open in self.brokers.items())
 

@@ -131,8 +131,8 @@ _ACTIONS = {
     ErrorCode.UNSUPPORTED_VERSION: TransactionErrorAction.FATAL,
 }
 
-# Of a ProduceRequest: the epoch may be old because the coordinator timed the transaction out, which InitProducerId
-# tells from a fence for certain (KIP-588); so abort first.
+# Of a ProduceRequest: the epoch may be old because the coordinator timed the transaction out, which only
+# InitProducerId distinguishes from a fence (KIP-588); so abort first.
 _IN_PRODUCE = {
     ErrorCode.INVALID_PRODUCER_EPOCH: TransactionErrorAction.ABORTABLE,
 }
@@ -283,7 +283,7 @@ class Transaction:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a transaction was begun and has not ended yet."""
+        """Whether a transaction was started and has not ended yet."""
         return self.state in _BEGUN
 
     @property
@@ -292,7 +292,7 @@ class Transaction:
 
     @property
     def sends_records(self) -> bool:
-        """Whether batches may go out: not once the transaction is to be thrown away."""
+        """Whether batches may go out: not once the transaction can only be aborted."""
         return self.state in (TransactionState.OPEN, TransactionState.COMMITTING)
 
     @property
@@ -313,7 +313,7 @@ class Transaction:
         return kind in (TransactionErrorAction.COORDINATOR, TransactionErrorAction.RETRY)
 
     def is_added(self, partition: TopicPartition) -> bool:
-        """Return whether the partition is part of the transaction, or needs no AddPartitionsToTxn."""
+        """Return whether the partition is part of the transaction, or does not need AddPartitionsToTxn."""
         return self.is_v2 or partition in self._added
 
     def may_send(self, partition: TopicPartition) -> bool:

@@ -15,7 +15,7 @@ from kwire.spark.client_options import PREFIX, property_names
 
 _PHRASES = (
     (r"\brecord \d+ of the call\b", "it"),
-    (r",? or ask producer\.explain\(.*", ""),
+    (r",? or see producer\.explain\(.*", ""),
     (r"\bset idempotence=False", "set kafka.enable.idempotence to false"),
     (r"(raise max_frame_bytes, or )?seek past (it|the damage)", "leave it out by endingOffsets and startingOffsets"),
     (r"\(bootstrap,", "(kafka.bootstrap.servers,"),

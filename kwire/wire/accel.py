@@ -68,7 +68,7 @@ def can_build() -> bool:
 
 @cache  # once in a process
 def warn_if_slow() -> None:
-    """Log a warning where C was left out though it could be built here, unless KWIRE_IMPL asks for Python."""
+    """Log a warning where C was left out though it could be built here, unless KWIRE_IMPL is python."""
     if IMPLEMENTATION == "python" and _requested != "python" and can_build():
         import logging
 

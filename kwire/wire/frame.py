@@ -1,7 +1,7 @@
 """Size-prefixed frames: every Kafka message follows a big-endian signed length of four bytes.
 
 FrameReader assembles frames from a stream split at any position. It also recognizes other protocols: the first four
-bytes of HTTP or of a TLS record make an absurd size, and "the peer answers in HTTP" helps more than "a frame of
+bytes of HTTP or of a TLS record make an absurd size, and "the peer speaks HTTP" helps more than "a frame of
 1213486160 bytes".
 
 A frame above the limit is rejected by its size, before any allocation. Below the limit, memory is proportional to the
@@ -210,7 +210,7 @@ class FrameReader:
 def not_kafka(sample: bytes) -> NotKafkaError | None:
     """Return an error that names the protocol of a stream that begins with `sample`, or None if it is unknown."""
     if sample.startswith((b"HTTP", *_HTTP_VERBS)):
-        role = "the peer answers in HTTP" if sample.startswith(b"HTTP") else "the peer is an HTTP client"
+        role = "the peer speaks HTTP" if sample.startswith(b"HTTP") else "the peer is an HTTP client"
         return NotKafkaError(f"{role}: {_first_line(sample)!r}", remedy="this is no Kafka listener; check the port")
     if len(sample) >= 2 and sample[0] in _TLS_RECORD_TYPES and sample[1] == _TLS_MAJOR:
         return NotKafkaError(

@@ -205,37 +205,37 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(admin: Admin) -> No
 # -- the command
 
 
-def ask(cluster: Cluster, *args: str) -> Ran:
+def run_on(cluster: Cluster, *args: str) -> Ran:
     return run("groups", *args, env={"KWIRE_BOOTSTRAP": cluster.bootstrap})
 
 
 def test_the_command_lists_describes_and_shows_lag(cluster: Cluster) -> None:
     commit(cluster, "cli", 8)
-    assert {"cli"} <= {line["group"] for line in ask(cluster, "list", "--type", "classic").lines()}
-    described = ask(cluster, "describe", "cli", "nowhere")
+    assert {"cli"} <= {line["group"] for line in run_on(cluster, "list", "--type", "classic").lines()}
+    described = run_on(cluster, "describe", "cli", "nowhere")
     assert (described.code, [line["state"] for line in described.lines()]) == (1, ["Empty"])
     assert "nowhere" in described.stderr
-    lag = ask(cluster, "lag", "cli")
+    lag = run_on(cluster, "lag", "cli")
     assert lag.lines()[-1] == {"kind": "group", "group": "cli", "lag": 6}
-    assert "6 records behind" in ask(cluster, "lag", "cli", "-f", "table").stdout
+    assert "6 records behind" in run_on(cluster, "lag", "cli", "-f", "table").stdout
 
 
 def test_the_command_resets_only_without_dry_run(cluster: Cluster, admin: Admin) -> None:
     commit(cluster, "cli-reset", 8)
-    ran = ask(cluster, "reset", "cli-reset", "--to", "earliest", "--topic", "orders", "--dry-run")
+    ran = run_on(cluster, "reset", "cli-reset", "--to", "earliest", "--topic", "orders", "--dry-run")
     assert (ran.code, [line["after"] for line in ran.lines()]) == (0, [0, 0, 0])
     assert admin.groups.offsets("cli-reset")["orders", 0].offset == 8
-    assert ask(cluster, "reset", "cli-reset", "--by", "-2").code == 0
+    assert run_on(cluster, "reset", "cli-reset", "--by", "-2").code == 0
     assert admin.groups.offsets("cli-reset")["orders", 0].offset == 6
-    assert ask(cluster, "reset", "cli-reset", "--to", "-1h").code == 0, "a duration is no option"
+    assert run_on(cluster, "reset", "cli-reset", "--to", "-1h").code == 0, "a duration is no option"
     assert admin.groups.offsets("cli-reset")["orders", 0].offset == 10
-    wrong = ask(cluster, "reset", "cli-reset", "--to", "tomorrow")
+    wrong = run_on(cluster, "reset", "cli-reset", "--to", "tomorrow")
     assert (wrong.code, "2026-11-01" in wrong.stderr) == (2, True)
 
 
 def test_the_command_deletes_only_without_dry_run(cluster: Cluster, admin: Admin) -> None:
     commit(cluster, "cli-delete")
-    dry = ask(cluster, "delete", "cli-delete", "--dry-run")
+    dry = run_on(cluster, "delete", "cli-delete", "--dry-run")
     assert json.loads(dry.stdout) == {"group": "cli-delete", "deleted": False, "dry_run": True}
-    assert ask(cluster, "delete", "cli-delete").code == 0
-    assert ask(cluster, "delete", "cli-delete").code == 1
+    assert run_on(cluster, "delete", "cli-delete").code == 0
+    assert run_on(cluster, "delete", "cli-delete").code == 1

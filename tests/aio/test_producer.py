@@ -94,7 +94,7 @@ def test_several_messages_and_requests(cluster: Cluster) -> None:
     run(main())
 
 
-@pytest.mark.parametrize("before", [0, 1], ids=["the first record", "one that the accumulator takes in at once"])
+@pytest.mark.parametrize("before", [0, 1], ids=["the first record", "one that the accumulator appends at once"])
 @pytest.mark.parametrize("comes_later", [False, True])
 def test_callbacks_run_in_the_loop(cluster: Cluster, before: int, comes_later: bool) -> None:
     async def main() -> None:

@@ -31,8 +31,8 @@ class Client:
         before = len(self.events)
         self.session.send(request, 0.0, version=version)
         self._until(lambda: len(self.events) > before or self.cause is not None)
-        answered = [event for event in self.events[before:] if isinstance(event, ResponseReceived)]
-        return answered[0].response if answered else None
+        responses = [event for event in self.events[before:] if isinstance(event, ResponseReceived)]
+        return responses[0].response if responses else None
 
     def wait_for_responses(self, count: int) -> None:
         self._until(lambda: sum(isinstance(event, ResponseReceived) for event in self.events) >= count)

@@ -59,7 +59,7 @@ class Members:
 
 
 class Member:
-    """A member that obeys: it gives up and takes what the coordinator says, as soon as `beat` is called again."""
+    """A member that obeys: it revokes and takes over what the coordinator says, as soon as `beat` is called again."""
 
     def __init__(self, members: Members, id: str, instance_id: str | None = None) -> None:
         self.members = members

@@ -215,11 +215,11 @@ def ask(oracle: JavaProgram, name: str, groups: Sequence[tuple[Members, dict[UUI
         })
         for members, counts in groups
     ]  # fmt: skip
-    for (_, counts), answer in zip(groups, oracle.ask(questions), strict=True):
+    for (_, counts), line in zip(groups, oracle.ask(questions), strict=True):
         ids = {kafka_id(topic): topic for topic in counts}
         yield {
             id: frozenset((ids[topic], number) for topic, number in assigned)
-            for id, assigned in json.loads(answer).items()
+            for id, assigned in json.loads(line).items()
         }
 
 

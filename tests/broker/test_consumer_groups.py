@@ -51,7 +51,7 @@ def test_a_partition_moves_only_after_its_holder_has_reported_that_it_gave_it_up
     two = members.join("two")
     assert two.owned == set()
     assert members.group.state_name == "Reconciling"
-    one.beat(owned=False)  # it learns that it has to give up two
+    one.beat(owned=False)  # it learns that it has to revoke two
     assert (len(one.owned), one.epoch) == (2, 2)
     two.beat()
     assert two.owned == set()  # one has not confirmed yet

@@ -194,7 +194,7 @@ def members_share(side: Side) -> Iterator[Any]:
     yield "second", group.join("b"), group.describe()
     code, _, epoch, _, assigned = group.beat("a", 2, topic_partitions=None)
     kept = assigned[0][1]
-    yield "told", code, epoch, len(kept)
+    yield "beats", code, epoch, len(kept)
     yield "waits", group.beat("b", 3), group.describe()[:6]
     yield "not yet", group.beat("a", 2, (0, [0, 1, 2, 3])), group.beat("a", 2, topic_partitions=None)
     yield "done", group.beat("a", 2, (0, kept))[:4]
@@ -215,7 +215,7 @@ def members_share(side: Side) -> Iterator[Any]:
 def static_members(side: Side) -> Iterator[Any]:
     group = Group(side, 2)
     yield "join", group.join("a", instance_id="i"), group.join("b", instance_id="i"), group.join("c", instance_id="j")
-    yield "told", group.beat("a", 2, topic_partitions=None, instance_id="i")[:4]
+    yield "beats", group.beat("a", 2, topic_partitions=None, instance_id="i")[:4]
     code, _, epoch, _, _ = group.beat("a", 2, (0, [0]), instance_id="i")
     yield "moved", code, epoch, group.beat("c", 3, instance_id="j")[:3]
     yield "leave", group.beat("b", -2, instance_id="i"), group.beat("a", -2, instance_id="i")
@@ -408,6 +408,6 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_both_answer_alike(sides: tuple[Side, Side], case: Callable[[Side], Iterator[Any]]) -> None:
+def test_both_respond_alike(sides: tuple[Side, Side], case: Callable[[Side], Iterator[Any]]) -> None:
     real, embedded = results_by_side(sides, case)
     assert embedded == real

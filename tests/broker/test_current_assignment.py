@@ -42,7 +42,7 @@ def member(state: MemberState, assigned: Numbers, revoking: Numbers = NONE) -> C
         # stable to unrevoked
         (member(STABLE, ([1, 2, 3], [4, 5, 6])), 11, ([2, 3, 4], [5, 6, 7]), None, NONE,
          UNREVOKED, 10, ([2, 3], [5, 6]), ([1], [4])),
-        # stable, and the member has given up already what it has to give up
+        # stable, and the member has revoked already what it has to revoke
         (member(STABLE, ([1, 2, 3], [4, 5, 6])), 11, ([2, 3, 4], [5, 6, 7]), ([2, 3], [5, 6]), NONE,
          STABLE, 11, ([2, 3, 4], [5, 6, 7]), NONE),
         # stable to unreleased

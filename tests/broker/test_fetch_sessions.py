@@ -45,7 +45,7 @@ class Client:
         return response
 
 
-def told(response: FetchResponse) -> list[int]:
+def returned(response: FetchResponse) -> list[int]:
     return [one.partition_index for topic in response.responses for one in topic.partitions]
 
 
@@ -54,38 +54,38 @@ def bench_on_one_broker(partitions: int = 3, **options: Any) -> Bench:
 
 
 @pytest.mark.parametrize("version", [7, 12, 13, 18])
-def test_a_session_tells_only_news_and_moves_the_told_to_the_back(version: int) -> None:
+def test_a_session_returns_only_news_and_moves_those_partitions_to_the_back(version: int) -> None:
     client = Client(bench := bench_on_one_broker(), version)
-    assert told(client.fetch({0: 0, 1: 0, 2: 0})) == [0, 1, 2], "a full response has all"
+    assert returned(client.fetch({0: 0, 1: 0, 2: 0})) == [0, 1, 2], "a full response has all"
     assert client.id > 0
-    assert told(client.fetch({})) == []
+    assert returned(client.fetch({})) == []
     bench.produce(GOOD, partition=0)
     bench.produce(GOOD, partition=2)
-    assert told(client.fetch({})) == [0, 2]
-    assert told(client.fetch({})) == [0, 2], "whose offsets have not moved"
-    assert told(client.fetch({0: 2, 2: 2})) == []
+    assert returned(client.fetch({})) == [0, 2]
+    assert returned(client.fetch({})) == [0, 2], "whose offsets have not moved"
+    assert returned(client.fetch({0: 2, 2: 2})) == []
     bench.produce(GOOD, partition=0)
     bench.produce(GOOD, partition=1)
-    assert told(client.fetch({})) == [1, 0], "0 was served before"
+    assert returned(client.fetch({})) == [1, 0], "0 was served before"
 
 
-def test_an_error_is_told_until_it_is_over_and_its_end_is_news() -> None:
+def test_an_error_is_returned_until_it_is_over_and_its_end_is_news() -> None:
     client = Client(bench_on_one_broker())
     client.fetch({0: 0, 1: 0, 2: 9})
-    assert told(client.fetch({})) == [2]
-    assert told(client.fetch({})) == [2]
-    assert told(client.fetch({2: 0})) == [2]
-    assert told(client.fetch({})) == []
+    assert returned(client.fetch({})) == [2]
+    assert returned(client.fetch({})) == [2]
+    assert returned(client.fetch({2: 0})) == [2]
+    assert returned(client.fetch({})) == []
 
 
-def test_forgotten_partitions_are_not_told() -> None:
+def test_forgotten_partitions_are_not_returned() -> None:
     client = Client(bench := bench_on_one_broker())
     client.fetch({0: 0, 1: 0})
     bench.produce(GOOD, partition=0)
     bench.produce(GOOD, partition=1)
-    assert told(client.fetch({}, forgotten=[0])) == [1]
+    assert returned(client.fetch({}, forgotten=[0])) == [1]
     session_id = client.id
-    assert told(client.fetch({}, forgotten=[1])) == []
+    assert returned(client.fetch({}, forgotten=[1])) == []
     assert client.id == 0, "a session without partitions ends"
     client.id, client.epoch = session_id, 3
     assert client.fetch({0: 0}).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -113,7 +113,7 @@ def test_a_full_or_final_request_ends_the_session_that_it_names(epoch: int) -> N
     client = Client(bench := bench_on_one_broker())
     client.fetch({0: 0})
     first, client.epoch = client.id, epoch
-    assert told(client.fetch({0: 0})) == [0]
+    assert returned(client.fetch({0: 0})) == [0]
     sessions = bench.state.fetch_sessions[1].sessions
     assert first not in sessions
     assert len(sessions) == epoch + 1
@@ -142,7 +142,7 @@ class TestSlots:
         assert (first.id > 0, second.id) == (True, 0)
         assert Client(bench_on_one_broker(fetch_session_slots=0)).fetch({0: 0}).session_id == 0
 
-    def test_an_idle_session_gives_up_its_slot_after_two_minutes(self) -> None:
+    def test_an_idle_session_can_be_evicted_after_two_minutes(self) -> None:
         bench = bench_on_one_broker(fetch_session_slots=1)
         first, second = Client(bench), Client(bench)
         first.fetch({0: 0, 1: 0})
@@ -152,9 +152,7 @@ class TestSlots:
         assert first.fetch({}).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
     @pytest.mark.parametrize(("size", "has_slot"), [(1, False), (2, True)])
-    def test_an_old_session_in_use_gives_up_its_slot_to_one_that_is_not_smaller(
-        self, size: int, has_slot: bool
-    ) -> None:
+    def test_an_old_session_in_use_is_evicted_for_one_that_is_not_smaller(self, size: int, has_slot: bool) -> None:
         bench = bench_on_one_broker(fetch_session_slots=2)
         large, small, new = Client(bench), Client(bench), Client(bench)
         large.fetch({0: 0, 1: 0, 2: 0})
@@ -213,9 +211,9 @@ class TestQuota:
         for _ in range(4):
             bench.produce(GOOD)
         client = Client(bench)
-        assert told(client.fetch({0: 0})) == [0], "after ten idle seconds a large batch passes once"
+        assert returned(client.fetch({0: 0})) == [0], "after ten idle seconds a large batch passes once"
         response = client.fetch({0: 2})
-        assert (told(response), response.session_id) == ([], client.id)
+        assert (returned(response), response.session_id) == ([], client.id)
         assert 9_000 < response.throttle_time_ms <= 10_000
         early = bench.send(1, bench.fetch_request(2))
         assert early.is_pending, "the broker does not even look at it (KIP-219)"

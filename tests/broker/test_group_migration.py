@@ -168,7 +168,7 @@ def test_a_partition_is_not_given_away_before_the_classic_member_has_rejoined_wi
     assert len(classic.owned) == 2
     new.beat()
     assert new.owned == set()
-    assert classic.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS  # it has to report what it gave up
+    assert classic.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS  # it has to report what it revoked
     classic.join()
     new.beat()
     assert len(new.owned) == 2
@@ -270,7 +270,7 @@ def test_the_migration_policy_allows_each_direction(policy: str) -> None:
 
 
 @pytest.mark.parametrize("has_waiting", [True, False])
-def test_waiting_classic_members_are_told_to_rejoin_after_the_upgrade(has_waiting: bool) -> None:
+def test_waiting_classic_members_get_a_rebalance_after_the_upgrade(has_waiting: bool) -> None:
     members = Members()
     classic = stable_classic(members)
     waiting = None

@@ -286,7 +286,7 @@ class TestAdministration:
         offsets = admin.list_offsets({confluent_kafka.TopicPartition("t", 0): nouns.OffsetSpec.latest()})
         assert [future.result(PATIENCE_SECONDS).offset for future in offsets.values()] == [len(LINES)]
 
-    def test_confluent_asks_for_all_topics(self, cluster: Cluster) -> None:
+    def test_confluent_requests_all_topics(self, cluster: Cluster) -> None:
         """librdkafka writes 3 bytes after the last field of a Metadata request for all topics; Kafka ignores them."""
         nouns: Any = confluent_kafka.admin
         admin = nouns.AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})

@@ -123,10 +123,10 @@ def test_random_patterns_match_as_in_re2j(oracle: JavaProgram) -> None:
         (random_pattern(random), ["".join(random.choices(ALPHABET, k=random.randint(0, 6))) for _ in range(8)])
         for _ in range(10_000)
     ]
-    answers = oracle.ask([json.dumps({"pattern": pattern, "texts": texts}) for pattern, texts in cases])
+    lines = oracle.ask([json.dumps({"pattern": pattern, "texts": texts}) for pattern, texts in cases])
     valid = 0
-    for (pattern, texts), answer in zip(cases, answers, strict=True):
-        theirs = json.loads(answer)
+    for (pattern, texts), line in zip(cases, lines, strict=True):
+        theirs = json.loads(line)
         if isinstance(theirs, str):
             with pytest.raises(Re2Error):
                 Re2(pattern)

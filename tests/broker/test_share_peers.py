@@ -19,13 +19,14 @@ def from_the_start(cluster: Cluster, group: str = "g", **configs: str) -> None:
     cluster.alter_group(group, {"share.auto.offset.reset": "earliest", **configs})
 
 
-def fill(cluster: Cluster, topic: str = "t") -> set[bytes]:
+def fill(cluster: Cluster, partitions: int = 1) -> set[bytes]:
+    """Produce COUNT records, evenly to the partitions: a share group has no start in a partition without a read."""
     producer = Confluent().producer(cluster.bootstrap)
-    values = {b"v%d" % n for n in range(COUNT)}
-    for value in values:
-        producer.produce(topic, value)
+    values = [b"v%d" % n for n in range(COUNT)]
+    for n, value in enumerate(values):
+        producer.produce("t", value, partition=n % partitions)
     assert producer.flush(PATIENCE_SECONDS) == 0
-    return values
+    return set(values)
 
 
 def share_consumer(cluster: Cluster, group: str = "g", **options: Any) -> Any:
@@ -54,7 +55,7 @@ def test_java(start: StartCluster) -> None:
 
 def test_confluent_accepts_everything_once(start: StartCluster) -> None:
     cluster = start(3, topics={"t": 3})
-    values = fill(cluster)
+    values = fill(cluster, 3)
     from_the_start(cluster)
     consumer = share_consumer(cluster)
     consumer.subscribe(["t"])

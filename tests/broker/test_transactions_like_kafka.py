@@ -334,6 +334,6 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_both_answer_alike(sides: tuple[Side, Side], case: Callable[[Side], Iterator[Any]]) -> None:
+def test_both_respond_alike(sides: tuple[Side, Side], case: Callable[[Side], Iterator[Any]]) -> None:
     real, embedded = results_by_side(sides, case)
     assert embedded == real

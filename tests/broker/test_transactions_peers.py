@@ -24,7 +24,7 @@ from tests.broker.peers import PATIENCE_SECONDS, ROOT, Confluent, kafka, leaks, 
 
 PARTITIONS = 3
 STEPS = ("commit", "abort", "commit")
-COMMITTED = ["commit{}", "commit{}", "heir{}"]
+COMMITTED = ["commit{}", "commit{}", "successor{}"]
 
 
 def by_confluent(bootstrap: str) -> bool:
@@ -57,7 +57,7 @@ def by_confluent(bootstrap: str) -> bool:
     two = make()
     with pytest.raises(confluent_kafka.KafkaException) as raised:
         one.commit_transaction(PATIENCE_SECONDS)
-    write(two, "heir")
+    write(two, "successor")
     two.commit_transaction(PATIENCE_SECONDS)
     return bool(raised.value.args[0].fatal())
 
@@ -90,7 +90,7 @@ def by_kafka_python(bootstrap: str) -> bool:
     with pytest.raises(kafka.errors.KafkaError) as raised:
         one.commit_transaction()
     one.close(0)
-    write(two, "heir")
+    write(two, "successor")
     two.commit_transaction()
     two.close()
     fenced = (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError)
@@ -119,7 +119,7 @@ def by_aiokafka(bootstrap: str) -> bool:
         two = await make()
         with pytest.raises(aiokafka.errors.KafkaError) as raised:
             await one.commit_transaction()
-        await write(two, "heir")
+        await write(two, "successor")
         await two.commit_transaction()
         await two.stop()
         await one.stop()
@@ -152,8 +152,8 @@ def test_commit_abort_offsets_and_fencing(
     assert read_committed(cluster) == [value.format(0) for value in COMMITTED]
     assert cluster.committed("g") == {("in", 0): 7}
     # Java's producer follows the feature level; the others always use the older protocol.
-    asked = cluster.requests()
-    assert (asked[ApiKey.ADD_PARTITIONS_TO_TXN] == 0) is (job is by_java and version == 2)
+    requests = cluster.requests()
+    assert (requests[ApiKey.ADD_PARTITIONS_TO_TXN] == 0) is (job is by_java and version == 2)
 
 
 def read_committed(cluster: Cluster) -> list[str]:

@@ -85,7 +85,7 @@ REFUSED = ConnectError("refused", remedy="is it up?", broker="1 at db:9092")
         (broker_error(3), 1),
         (RequestTimeoutError("x"), 1),
         (caused(RequestTimeoutError("x"), REFUSED), 3),
-        (caused(RequestTimeoutError("x"), RequestTimeoutError("no greeting")), 3),
+        (caused(RequestTimeoutError("x"), RequestTimeoutError("no handshake")), 3),
         (caused(DeliveryError("x", possibly_persisted=False), broker_error(3)), 1),
         (caused(DeliveryError("x", possibly_persisted=True), REFUSED), 3),
         (DeliveryError("x", possibly_persisted=False), 1),
@@ -105,7 +105,7 @@ def test_exit_codes_are_what_scripts_rely_on() -> None:
     [
         (REFUSED, ["refused", "  at:  broker 1 at db:9092", "  do:  is it up?"]),
         (
-            caused(RequestTimeoutError(f"no answer; the last was: {REFUSED}", api="Fetch", remedy="wait"), REFUSED),
+            caused(RequestTimeoutError(f"no response; the last was: {REFUSED}", api="Fetch", remedy="wait"), REFUSED),
             [
                 "no broker could be reached in time", "  at:  Fetch", "  why: refused [broker 1 at db:9092]",
                 "  do:  is it up?",
@@ -156,7 +156,7 @@ def test_which_streams_have_colour(
 
 @pytest.mark.parametrize("args", [["--help"], ["decode", "--help"], ["metadata", "--help"]])
 def test_help_imports_little(args: list[str]) -> None:
-    """Well under 300 ms: no rich, no sockets, no message modules but those of the command that was asked for."""
+    """Well under 300 ms: no rich, no sockets, no message modules but those of the given command."""
     code = (
         "import sys\nfrom kwire.cli import main\n"
         f"try: main({args!r})\nexcept SystemExit: pass\n"

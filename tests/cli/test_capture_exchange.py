@@ -383,7 +383,7 @@ def test_pairs() -> None:
 
 
 def test_pairs_without_a_request_or_response() -> None:
-    talk = Talk().send(BROKER, response_bytes(SAID[4], 69_000))  # asked before the capture
+    talk = Talk().send(BROKER, response_bytes(SAID[4], 69_000))  # requested before the capture
     for id_ in range(4):
         talk.send(CLIENT, request_bytes(SAID[5], id_))
     for id_ in (0, 2):  # 1 and 3 get no response

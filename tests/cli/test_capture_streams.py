@@ -86,7 +86,7 @@ def test_a_hole_is_a_gap_once_the_reader_must_have_received_it() -> None:
     half.begin(0)
     assert joined(half.add(3, b"def", 0, 1, 1)) == []
     assert not list(half.acknowledged(0)), "it has not"
-    assert not list(half.acknowledged(3)), "it may be answering a copy of what is before the hole"
+    assert not list(half.acknowledged(3)), "it may acknowledge a copy of what is before the hole"
     assert [list(half.acknowledged(6)) for _ in range(2)] == [[], []], "the capture may be out of order"
     assert joined(half.acknowledged(6)) == [3, b"def"]
     assert not list(half.add(0, b"abc", 0, 2, 2)), "too late"

@@ -165,7 +165,7 @@ def test_topic_ids_are_named_by_the_metadata_in_the_capture() -> None:
 
 @pytest.mark.parametrize("broker", sorted(path.name for path in FIXTURES.iterdir() if path.is_dir()))
 def test_recorded_frames_of_real_brokers(broker: str) -> None:
-    """All recorded exchanges on one connection: each response is taken for what its request asked for."""
+    """All recorded exchanges on one connection: each response belongs to its request."""
     talk = Talk().opened()
     expected: list[list[Any]] = []
     for file in sorted((FIXTURES / broker).glob("*_request.bin")):

@@ -34,7 +34,7 @@ def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def ask(cluster: Cluster, *args: str, stdin: str | bytes = b"") -> Ran:
+def run_on(cluster: Cluster, *args: str, stdin: str | bytes = b"") -> Ran:
     return run(*args, stdin=stdin, env={"KWIRE_BOOTSTRAP": cluster.bootstrap})
 
 
@@ -42,7 +42,7 @@ def ask(cluster: Cluster, *args: str, stdin: str | bytes = b"") -> Ran:
 
 
 def test_metadata(cluster: Cluster) -> None:
-    ran = ask(cluster, "metadata", "orders", "one")
+    ran = run_on(cluster, "metadata", "orders", "one")
     assert (ran.code, ran.stderr) == (0, "")
     kinds = [line["kind"] for line in ran.lines()]
     assert kinds == ["cluster", "broker", "broker", "broker", "topic", "topic"]
@@ -55,44 +55,44 @@ def test_metadata(cluster: Cluster) -> None:
 
 
 def test_metadata_as_a_table(cluster: Cluster) -> None:
-    summary = ask(cluster, "metadata", "-f", "table").stdout.splitlines()
+    summary = run_on(cluster, "metadata", "-f", "table").stdout.splitlines()
     assert summary[0] == "cluster kwire-embedded-cluster, 3 brokers"
     assert ["orders", "3", "3"] in [line.split() for line in summary]
     leader = str(cluster.leader("orders", 2))
-    rows = [line.split() for line in ask(cluster, "metadata", "-f", "table", "orders").stdout.splitlines()]
+    rows = [line.split() for line in run_on(cluster, "metadata", "-f", "table", "orders").stdout.splitlines()]
     assert ["orders", "2", leader] in [row[:3] for row in rows]
-    assert len(ask(cluster, "metadata", "--partitions", "-f", "table").stdout.splitlines()) > len(summary)
+    assert len(run_on(cluster, "metadata", "--partitions", "-f", "table").stdout.splitlines()) > len(summary)
 
 
 def test_metadata_of_an_unknown_topic_creates_none(cluster: Cluster) -> None:
-    ran = ask(cluster, "metadata", "nosuch", "one")
+    ran = run_on(cluster, "metadata", "nosuch", "one")
     assert ran.code == 1
     errors = {line["name"]: line["error"] for line in ran.lines() if line["kind"] == "topic"}
     assert errors == {"nosuch": "UNKNOWN_TOPIC_OR_PARTITION", "one": None}
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in ask(cluster, "metadata", "nosuch", "-f", "table").stdout
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in run_on(cluster, "metadata", "nosuch", "-f", "table").stdout
 
 
 def test_metadata_of_an_old_broker_creates_none() -> None:
-    """Before v4 a request could not forbid it, so nothing is asked for by name."""
+    """Before v4 a request could not forbid it, so nothing is requested by name."""
     with Cluster(1, topics={"there": 1}, api_versions={ApiKey.METADATA: range(0, 2)}) as old:
-        assert ask(old, "metadata", "there").code == 0
-        assert ask(old, "metadata", "nosuch").code == 1
-        assert [line["name"] for line in ask(old, "metadata").lines() if line["kind"] == "topic"] == ["there"]
+        assert run_on(old, "metadata", "there").code == 0
+        assert run_on(old, "metadata", "nosuch").code == 1
+        assert [line["name"] for line in run_on(old, "metadata").lines() if line["kind"] == "topic"] == ["there"]
 
 
 def test_metadata_shows_problems(cluster: Cluster) -> None:
     with Cluster(2, topics={"t": 1}, default_replication_factor=1) as small:
         leader = small.leader("t", 0)
         small.stop(leader)
-        ran = ask(small, "metadata", "t", "-f", "table")
+        ran = run_on(small, "metadata", "t", "-f", "table")
         assert ran.code == 1
         assert "none" in ran.stdout
         assert "LEADER_NOT_AVAILABLE" in ran.stdout
-        assert "1 without leader" in ask(small, "metadata", "-f", "table").stdout
+        assert "1 without leader" in run_on(small, "metadata", "-f", "table").stdout
 
 
 def test_versions(cluster: Cluster) -> None:
-    ran = ask(cluster, "versions")
+    ran = run_on(cluster, "versions")
     assert ran.code == 0
     brokers = [line for line in ran.lines() if line["kind"] == "broker"]
     assert [one["id"] for one in brokers] == [1, 2, 3]
@@ -104,7 +104,7 @@ def test_versions(cluster: Cluster) -> None:
 
 def test_versions_as_a_matrix() -> None:
     with Cluster(2, api_versions={ApiKey.FETCH: range(4, 12)}) as narrow:
-        table = [line.split() for line in ask(narrow, "versions", "-f", "table").stdout.splitlines()]
+        table = [line.split() for line in run_on(narrow, "versions", "-f", "table").stdout.splitlines()]
         assert table[0] == ["key", "api", "kwire", "brokers", "1,2", "used"]
         assert ["1", "Fetch", "0-18", "4-11", "11"] in table
 
@@ -135,10 +135,10 @@ def values(ran: Ran) -> list[object]:
 def test_produce_lines(
     cluster: Cluster, topic: str, args: list[str], stdin: str | bytes, records: list[tuple[object, object]]
 ) -> None:
-    ran = ask(cluster, "produce", topic, *args, stdin=stdin)
+    ran = run_on(cluster, "produce", topic, *args, stdin=stdin)
     assert (ran.code, ran.stdout) == (0, "")
     assert f"{len(records)} record" in ran.stderr
-    consumed = [(line["key"], line["value"]) for line in ask(cluster, "consume", topic, "-e").lines()]
+    consumed = [(line["key"], line["value"]) for line in run_on(cluster, "consume", topic, "-e").lines()]
     # Order is that of the keyed and of those without a key, each among themselves.
     for has_key in (False, True):
         assert [one for one in consumed if (one[0] is not None) == has_key] == [
@@ -150,13 +150,13 @@ def test_produce_headers_and_files(cluster: Cluster, topic: str, tmp_path: Path)
     files = [tmp_path / "a", tmp_path / "b"]
     files[0].write_bytes(bytes(range(256)))
     files[1].write_text("1\n2\n")
-    assert ask(cluster, "produce", topic, *map(str, files), "-H", "type=x=y", "-H", "none").code == 0
-    first, second = ask(cluster, "consume", topic, "-e").lines()
+    assert run_on(cluster, "produce", topic, *map(str, files), "-H", "type=x=y", "-H", "none").code == 0
+    first, second = run_on(cluster, "consume", topic, "-e").lines()
     assert first["headers"] == second["headers"] == [["type", "x=y"], ["none", None]]
     assert second["value"] == "1\n2\n"
-    assert ask(cluster, "consume", topic, "-c", "1", "--raw").stdout_bytes == bytes(range(256))
-    assert ask(cluster, "produce", topic, "-l", str(files[1])).code == 0
-    assert values(ask(cluster, "consume", topic, "-o", "2", "-e")) == ["1", "2"]
+    assert run_on(cluster, "consume", topic, "-c", "1", "--raw").stdout_bytes == bytes(range(256))
+    assert run_on(cluster, "produce", topic, "-l", str(files[1])).code == 0
+    assert values(run_on(cluster, "consume", topic, "-o", "2", "-e")) == ["1", "2"]
 
 
 def test_produce_reads_what_consume_writes(cluster: Cluster) -> None:
@@ -167,11 +167,11 @@ def test_produce_reads_what_consume_writes(cluster: Cluster) -> None:
         {"key": {"base64": "/w=="}, "value": "\u20ac\n\t\\", "partition": 2, "timestamp_ms": 1700000000002},
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    assert ask(cluster, "produce", "orders", "-J", stdin=text).code == 0
-    first = ask(cluster, "consume", "orders", "-e").stdout
-    assert ask(cluster, "produce", "copy", "--json", stdin=first).code == 0
+    assert run_on(cluster, "produce", "orders", "-J", stdin=text).code == 0
+    first = run_on(cluster, "consume", "orders", "-e").stdout
+    assert run_on(cluster, "produce", "copy", "--json", stdin=first).code == 0
     copied = [
-        {**json.loads(line), "topic": "orders"} for line in ask(cluster, "consume", "copy", "-e").stdout.splitlines()
+        {**json.loads(line), "topic": "orders"} for line in run_on(cluster, "consume", "copy", "-e").stdout.splitlines()
     ]
     original = [json.loads(line) for line in first.splitlines()]
 
@@ -180,16 +180,16 @@ def test_produce_reads_what_consume_writes(cluster: Cluster) -> None:
 
     assert sorted(copied, key=partition) == sorted(original, key=partition)
     assert [one["key"] for one in sorted(original, key=partition)] == [None, "", {"base64": "/w=="}]
-    assert ask(cluster, "produce", "one", "--json", "--repartition", stdin=first).code == 0
+    assert run_on(cluster, "produce", "one", "--json", "--repartition", stdin=first).code == 0
 
 
 def test_produce_reports_each_record(cluster: Cluster, topic: str) -> None:
-    reports = ask(cluster, "produce", topic, "--report", stdin="a\nb\n").lines()
+    reports = run_on(cluster, "produce", topic, "--report", stdin="a\nb\n").lines()
     assert [(one["input"], one["topic"], one["partition"], one["offset"]) for one in reports] == [
         ("line 1", topic, 0, 0),
         ("line 2", topic, 0, 1),
     ]
-    failed = ask(cluster, "produce", topic, "-p", "7", "--report", *HASTE, stdin="x\n")
+    failed = run_on(cluster, "produce", topic, "-p", "7", "--report", *HASTE, stdin="x\n")
     (report,) = failed.lines()
     assert (failed.code, report["input"], report["possibly_persisted"]) == (1, "line 1", False)
     assert "has 1 partition" in report["error"] or "partition 7" in report["error"]
@@ -199,24 +199,24 @@ def test_produce_reports_each_record(cluster: Cluster, topic: str) -> None:
 
 
 def test_a_wrong_json_line_stops_produce_after_the_lines_before_it(cluster: Cluster, topic: str) -> None:
-    ran = ask(cluster, "produce", topic, "-J", stdin='{"value": "a"}\n{"value": 1}\n{"value": "c"}\n')
+    ran = run_on(cluster, "produce", topic, "-J", stdin='{"value": "a"}\n{"value": 1}\n{"value": "c"}\n')
     assert ran.code == 2
     assert 'kwire: line 2: 1 is neither a string, null nor {"base64": ...}' in ran.stderr
-    assert values(ask(cluster, "consume", topic, "-e")) == ["a"]
+    assert values(run_on(cluster, "consume", topic, "-e")) == ["a"]
 
 
 def test_many_failures_are_counted_not_listed(cluster: Cluster, topic: str) -> None:
-    ran = ask(cluster, "produce", topic, "-p", "9", *HASTE, stdin="x\n" * 50)
+    ran = run_on(cluster, "produce", topic, "-p", "9", *HASTE, stdin="x\n" * 50)
     assert ran.code == 1
     assert "50 failed" in ran.stderr
     assert ran.stderr.count("kwire: line ") == 10
 
 
 def test_a_record_too_large_fails_alone(cluster: Cluster, topic: str) -> None:
-    ran = ask(cluster, "produce", topic, "-X", "max_request_bytes=1000", stdin="a\n" + "x" * 2000 + "\nb\n")
+    ran = run_on(cluster, "produce", topic, "-X", "max_request_bytes=1000", stdin="a\n" + "x" * 2000 + "\nb\n")
     assert ran.code == 1
     assert "line 2: the record has" in ran.stderr
-    assert values(ask(cluster, "consume", topic, "-e")) == ["a", "b"]
+    assert values(run_on(cluster, "consume", topic, "-e")) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -238,17 +238,17 @@ def test_a_record_too_large_fails_alone(cluster: Cluster, topic: str) -> None:
 )
 def test_consume_from_an_offset(cluster: Cluster, topic: str, args: list[str], numbers: range) -> None:
     lines = "".join(json.dumps({"value": str(n), "timestamp_ms": 1000 + n}) + "\n" for n in range(10))
-    assert ask(cluster, "produce", topic, "-J", stdin=lines).code == 0
-    ran = ask(cluster, "consume", f"{topic}:0", "-e", *args)
+    assert run_on(cluster, "produce", topic, "-J", stdin=lines).code == 0
+    ran = run_on(cluster, "consume", f"{topic}:0", "-e", *args)
     assert (ran.code, values(ran)) == (0, [str(n) for n in numbers])
 
 
 def test_consume_formats(cluster: Cluster, topic: str) -> None:
-    ask(cluster, "produce", topic, "-K", ":", "-H", "a=1", stdin="k:v\nx\n")
-    ran = ask(cluster, "consume", topic, "-e", "-F", r"%t %p %o %k %K %s %S %h\n", "--null", "NULL")
+    run_on(cluster, "produce", topic, "-K", ":", "-H", "a=1", stdin="k:v\nx\n")
+    ran = run_on(cluster, "consume", topic, "-e", "-F", r"%t %p %o %k %K %s %S %h\n", "--null", "NULL")
     assert ran.stdout == f"{topic} 0 0 k 1 v 1 a=1\n{topic} 0 1 NULL -1 x 1 a=1\n"
-    assert ask(cluster, "consume", topic, "-e", "--raw", "-D", ";").stdout == "v;x;"
-    table = ask(cluster, "consume", topic, "-e", "-f", "table")
+    assert run_on(cluster, "consume", topic, "-e", "--raw", "-D", ";").stdout == "v;x;"
+    table = run_on(cluster, "consume", topic, "-e", "-f", "table")
     first, second = table.stdout.splitlines()
     assert first.startswith(f"{topic}:0 @0  20")
     assert first.endswith("Z  k  v  [a=1]")
@@ -257,13 +257,13 @@ def test_consume_formats(cluster: Cluster, topic: str) -> None:
 
 
 def test_control_characters_are_escaped(cluster: Cluster, topic: str) -> None:
-    ask(cluster, "produce", topic, stdin="\x1b[31mred\n")
-    assert r"\x1b[31mred" in ask(cluster, "consume", topic, "-e", "-f", "table").stdout
+    run_on(cluster, "produce", topic, stdin="\x1b[31mred\n")
+    assert r"\x1b[31mred" in run_on(cluster, "consume", topic, "-e", "-f", "table").stdout
 
 
 def test_consume_several_topics(cluster: Cluster, topic: str) -> None:
-    ask(cluster, "produce", topic, stdin="a\n")
-    ran = ask(cluster, "consume", topic, "one:0", "-e", "-c", "1")
+    run_on(cluster, "produce", topic, stdin="a\n")
+    ran = run_on(cluster, "consume", topic, "one:0", "-e", "-c", "1")
     assert len(ran.lines()) == 1
 
 
@@ -285,7 +285,7 @@ def test_consume_several_topics(cluster: Cluster, topic: str) -> None:
     ],
 )
 def test_wrong_arguments_are_errors(cluster: Cluster, args: list[str], code: int, says: str) -> None:
-    ran = ask(cluster, *args)
+    ran = run_on(cluster, *args)
     assert (ran.code, says in ran.stderr) == (code, True), ran.stderr
 
 
@@ -316,22 +316,22 @@ LIST_OFFSETS = json.dumps(
     ],
 )  # fmt: skip
 def test_send(cluster: Cluster, args: list[str], code: int) -> None:
-    ran = ask(cluster, "send", *args)
+    ran = run_on(cluster, "send", *args)
     assert ran.code == code, ran.stderr
-    is_answered = re.match(r"\w+ v\d+\n", ran.stderr) is not None and code < 2
-    assert (len(ran.lines()) == 1) == is_answered
-    assert (code == 1 and is_answered) == ("see `kwire error" in ran.stderr)
+    has_response = re.match(r"\w+ v\d+\n", ran.stderr) is not None and code < 2
+    assert (len(ran.lines()) == 1) == has_response
+    assert (code == 1 and has_response) == ("see `kwire error" in ran.stderr)
 
 
 def test_send_prints_the_version_and_reads_stdin(cluster: Cluster) -> None:
-    ran = ask(cluster, "send", "Metadata@4", stdin='{"topics": []}')
+    ran = run_on(cluster, "send", "Metadata@4", stdin='{"topics": []}')
     assert (ran.code, ran.stderr) == (0, "Metadata v4\n")
     assert ran.lines()[0]["clusterId"] == "kwire-embedded-cluster"
 
 
 def test_send_a_version_that_the_broker_lacks() -> None:
     with Cluster(1, api_versions={ApiKey.FIND_COORDINATOR: range(0, 3)}) as narrow:
-        ran = ask(narrow, "send", "FindCoordinator@4", '{"keyType": 0, "coordinatorKeys": ["g"]}')
+        ran = run_on(narrow, "send", "FindCoordinator@4", '{"keyType": 0, "coordinatorKeys": ["g"]}')
         assert ran.code == 1
         assert "has FindCoordinator only up to version 2, not 4" in ran.stderr
 
@@ -356,17 +356,17 @@ def test_over_ipv6() -> None:
 
 @pytest.mark.parametrize("args", [["-v", "metadata"], ["metadata", "-v"]])
 def test_connections_are_logged(cluster: Cluster, args: list[str]) -> None:
-    ran = ask(cluster, *args)
+    ran = run_on(cluster, *args)
     assert re.search(r"^\S+ \S+ INFO kwire\.cluster: connected to broker 127\.0\.0\.1:\d+$", ran.stderr, re.MULTILINE)
     assert "INFO kwire.cluster: the connection to broker" in ran.stderr
     assert "DEBUG" not in ran.stderr
     assert len(ran.lines()) > 1
-    assert ask(cluster, "metadata").stderr == ""  # the log of one run is not that of the next
+    assert run_on(cluster, "metadata").stderr == ""  # the log of one run is not that of the next
 
 
 @pytest.mark.parametrize("args", [["-vv", "metadata"], ["metadata", "-vv"], ["-v", "metadata", "-vv"]])
 def test_requests_are_logged(cluster: Cluster, args: list[str]) -> None:
-    ran = ask(cluster, *args)
+    ran = run_on(cluster, *args)
     assert re.search(r"DEBUG kwire.cluster.requests: to broker .*: Metadata v\d+ \(correlation id 1\)", ran.stderr)
     assert re.search(r"from broker .*: response to Metadata .*, \d+ bytes, \d+\.\d ms$", ran.stderr, re.MULTILINE)
 
@@ -430,17 +430,17 @@ def test_split_records(chunks: list[bytes], delimiter: bytes, pieces: list[bytes
 
 
 def test_an_offset_beyond_the_end_is_an_error(cluster: Cluster, topic: str) -> None:
-    ask(cluster, "produce", topic, stdin="a\nb\n")
-    ran = ask(cluster, "consume", topic, "-e", "-o", "100")
+    run_on(cluster, "produce", topic, stdin="a\nb\n")
+    ran = run_on(cluster, "consume", topic, "-e", "-o", "100")
     assert (ran.code, ran.stdout) == (1, "")
     assert "the partition ends at offset 2, before 100" in ran.stderr
     assert f"topic {topic}, partition 0" in ran.stderr
-    at_the_end = ask(cluster, "consume", topic, "-e", "-o", "2")
+    at_the_end = run_on(cluster, "consume", topic, "-e", "-o", "2")
     assert (at_the_end.code, at_the_end.stdout) == (0, "")
 
 
 def test_an_offset_that_only_some_partitions_have(cluster: Cluster) -> None:
     cluster.create_topic("uneven", 2)
-    ask(cluster, "produce", "uneven", "-p", "0", stdin="a\nb\nc\n")
-    ran = ask(cluster, "consume", "uneven", "-e", "-o", "2", "-F", "%s\\n")
+    run_on(cluster, "produce", "uneven", "-p", "0", stdin="a\nb\nc\n")
+    ran = run_on(cluster, "consume", "uneven", "-e", "-o", "2", "-F", "%s\\n")
     assert (ran.code, ran.stdout) == (0, "c\n")

@@ -111,16 +111,16 @@ def test_the_password_prompt_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -
     assert made is None
     assert "set KWIRE_PASSWORD or give --password-file" in said
 
-    asked: list[tuple[Any, ...]] = []
+    prompts: list[tuple[Any, ...]] = []
 
     def prompt(*args: Any, **options: Any) -> str:
-        asked.append((*args, options))
+        prompts.append((*args, options))
         return "typed"
 
     monkeypatch.setattr("kwire.cli.connection.is_terminal", lambda: True)
     monkeypatch.setattr(click, "prompt", prompt)
     assert connection("-b", "h:1", "--username", "u").sasl == Sasl("SCRAM-SHA-512", "u", "typed")
-    assert asked == [("Password of u", {"hide_input": True, "err": True})]
+    assert prompts == [("Password of u", {"hide_input": True, "err": True})]
 
 
 def test_a_password_is_never_shown() -> None:

@@ -191,7 +191,7 @@ def test_lines_fit_the_terminal(width: int, batch: str) -> None:
     assert sum(len(line) > width for line in lines) == 0 or width < 80
 
 
-def test_long_fields_are_cut_unless_asked_for() -> None:
+def test_long_fields_are_cut_by_default() -> None:
     frame = produce(BATCHES["v2 gzip"])
     assert "more" in run("decode", "-f", "table", stdin=frame).stdout
     assert " more" not in run("decode", "-f", "table", "--bytes", "0", stdin=frame).stdout

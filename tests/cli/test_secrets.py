@@ -1,4 +1,4 @@
-"""`kwire decode` masks secrets: same length, everything else as it was, and shown where they are asked for."""
+"""`kwire decode` masks secrets: same length, everything else as it was, and shown on request."""
 
 from __future__ import annotations
 

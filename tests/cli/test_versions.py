@@ -30,20 +30,20 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 def recorded(broker: str) -> dict[int, range]:
     """What a real broker said that it speaks."""
     newest = sorted((FIXTURES / broker).glob("api_versions_v*_response.json"))[-1]
-    answered = json.loads(newest.read_text())["body"]["apiKeys"]
-    return {one["apiKey"]: range(one["minVersion"], one["maxVersion"] + 1) for one in answered}
+    served = json.loads(newest.read_text())["body"]["apiKeys"]
+    return {one["apiKey"]: range(one["minVersion"], one["maxVersion"] + 1) for one in served}
 
 
 @pytest.mark.parametrize(("broker", "release"), [("4.3.1", "4.3"), ("2.8.2", "2.8"), ("0.11.0.3", "0.11")])
 def test_the_table_equals_the_versions_of_real_brokers(broker: str, release: str) -> None:
-    answered = recorded(broker)
-    assert has_zookeeper(answered) == (release < "4")
-    assert differences(answered, release) == {}
-    assert nearest_release(answered) == (release, 0)
-    expected = release_versions(release, has_zookeeper=has_zookeeper(answered))
-    assert {key for key in expected if key not in OPTIONAL} == set(answered)
+    served = recorded(broker)
+    assert has_zookeeper(served) == (release < "4")
+    assert differences(served, release) == {}
+    assert nearest_release(served) == (release, 0)
+    expected = release_versions(release, has_zookeeper=has_zookeeper(served))
+    assert {key for key in expected if key not in OPTIONAL} == set(served)
     for other in RELEASES:
-        assert (differences(answered, other) == {}) == (other == release)
+        assert (differences(served, other) == {}) == (other == release)
 
 
 def test_what_a_cluster_lacks_and_has_beyond() -> None:
@@ -51,7 +51,7 @@ def test_what_a_cluster_lacks_and_has_beyond() -> None:
     assert found[ApiKey.FETCH] == (range(18), range(13))
     assert found[ApiKey.CONSUMER_GROUP_HEARTBEAT] == (range(1), range(0))
     assert ApiKey.HEARTBEAT not in found
-    assert ApiKey.DESCRIBE_QUORUM not in found, "a broker with ZooKeeper is not to have it"
+    assert ApiKey.DESCRIBE_QUORUM not in found, "a broker with ZooKeeper does not have it"
     assert differences(recorded("4.3.1"), "3.9")[ApiKey.LIST_OFFSETS] == (range(10), range(1, 12))
     assert ApiKey.UPDATE_METADATA not in differences(recorded("4.3.1"), "3.9")
 
@@ -66,7 +66,7 @@ def test_names_of_releases(text: str, release: str | None) -> None:
 
 
 def test_the_highest_version_falls_only_in_4_0() -> None:
-    """Only 4.0 dropped versions, but for APIs that brokers were never asked by clients."""
+    """Only 4.0 dropped versions, except of APIs that clients never use."""
     for zookeeper in (False, True):
         for before, after in pairwise(RELEASES):
             if after == "4.0":

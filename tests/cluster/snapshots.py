@@ -20,7 +20,7 @@ def metadata(
     controller_id: int = 1,
 ) -> MetadataResponse:
     """A response of newest version: broker n is at host-n:9092."""
-    answered = [
+    topic_data = [
         MetadataResponse.Topic(
             error_code=0,
             name=name,
@@ -39,14 +39,14 @@ def metadata(
         )
         for name, leaders in (topics or {}).items()
     ]
-    answered += [
+    topic_data += [
         MetadataResponse.Topic(error_code=code, name=name, partitions=[]) for name, code in (errors or {}).items()
     ]
     return MetadataResponse(
         brokers=[MetadataResponse.Broker(node_id=node, host=f"host-{node}", port=9092) for node in brokers],
         controller_id=controller_id,
         cluster_id="test",
-        topics=answered,
+        topics=topic_data,
     )
 
 

@@ -202,7 +202,7 @@ def test_each_client_says_whether_brokers_may_create_topics() -> None:
         assert other.send("wanted", b"x").result(PATIENCE).offset == 0
 
 
-def test_the_embedded_cluster_is_told_apart(broker: EmbeddedCluster) -> None:
+def test_the_embedded_cluster_is_refused_by_name(broker: EmbeddedCluster) -> None:
     with pytest.raises(ConfigurationError, match=r"embedded kwire\.broker\.Cluster: give its `bootstrap`"):
         kwire.Producer(broker)  # type: ignore[arg-type]
 
@@ -267,12 +267,12 @@ def test_a_forked_child_can_use_neither_the_cluster_nor_its_clients(
         results = context.Queue()
         process = context.Process(target=child, args=(results,))
         process.start()
-        told = [results.get(timeout=PATIENCE) for _ in range(3)]
+        seen = [results.get(timeout=PATIENCE) for _ in range(3)]
         process.join(PATIENCE)
         assert process.exitcode == 0
-        assert "this kwire.Cluster was made in another process" in told[0]
-        assert "this kwire.Cluster was made in another process" in told[1]
-        assert told[2] == "None"
+        assert "this kwire.Cluster was made in another process" in seen[0]
+        assert "this kwire.Cluster was made in another process" in seen[1]
+        assert seen[2] == "None"
         assert producer.send("a", b"y").result(PATIENCE).offset == 1
 
 

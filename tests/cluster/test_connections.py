@@ -44,7 +44,7 @@ def test_addresses_are_independent() -> None:
     assert (probes.next(HERE), probes.next(THERE)) == (PROBE, NEW)
 
 
-def test_one_that_answers_api_versions_speaks_for_the_cluster() -> None:
+def test_a_broker_that_serves_api_versions_speaks_for_the_cluster() -> None:
     probes = VersionProbes()
     probes.succeeded(THERE, NEW)
     for _ in range(9):

@@ -37,7 +37,7 @@ def response(topics: int, partitions: int) -> bytes:
 
 
 class Refreshes:
-    """Answers taken in one after the other. Of the last: what a partition took, and the longest step, in lines."""
+    """Apply one response after the other. Of the last: executed lines per partition, and those of the longest step."""
 
     def __init__(self, topics: int, partitions: int) -> None:
         self._data, self._count = response(topics, partitions), topics * partitions
@@ -45,25 +45,25 @@ class Refreshes:
         self.updater.set_topics({f"t{number}" for number in range(topics)})
         self.of_a_partition = self.longest = 0.0
 
-    def answer(self) -> MetadataResponse:
+    def start(self) -> MetadataResponse:
         self.updater.start()
         return MetadataResponse.decode(self._data, 12)
 
-    def take(self, answer: MetadataResponse, now: float) -> list[int]:
+    def apply(self, received: MetadataResponse, now: float) -> list[int]:
         """Return the number of executed lines of each step."""
         steps: list[int] = []
-        is_taken = False
-        while not is_taken:
+        is_done = False
+        while not is_done:
             with Lines() as lines:
-                is_taken = self.updater.continue_update() if steps else self.updater.handle_response(answer, now)
+                is_done = self.updater.continue_update() if steps else self.updater.handle_response(received, now)
             steps.append(lines.count)
         assert sum(len(topic.partitions) for topic in self.updater.snapshot.topics.values()) == self._count
         return steps
 
     def refresh(self, now: float) -> None:
         with Lines() as decoding:
-            answer = self.answer()
-        steps = self.take(answer, now)
+            received = self.start()
+        steps = self.apply(received, now)
         self.of_a_partition = (decoding.count + sum(steps)) / max(1, self._count)
         self.longest = max(steps)
 
@@ -108,7 +108,7 @@ def test_the_collector_has_little_to_do() -> None:
     refreshes = Refreshes(200, 100)
     gc.collect()
     before = len(gc.get_objects())
-    answer = refreshes.answer()
-    assert collections(lambda: refreshes.take(answer, 1.0)) == 0
+    received = refreshes.start()
+    assert collections(lambda: refreshes.apply(received, 1.0)) == 0
     assert len(gc.get_objects()) - before < 1.1 * 20_000, "a partition is one object, with lists that it shares"
     assert collections(lambda: [[] for _ in range(5_000)]) > 0

@@ -96,8 +96,8 @@ class World:
         )
         return outcome
 
-    def asked(self, name: str = "InitProducerId") -> list[int]:
-        return [node for node, host in self.hosts.items() for asked in host.names() if asked == name]
+    def requested(self, name: str = "InitProducerId") -> list[int]:
+        return [node for node, host in self.hosts.items() for sent in host.names() if sent == name]
 
 
 def build_id(version: int) -> InitProducerIdRequest:
@@ -142,7 +142,7 @@ def test_routes(route: Route, node: int) -> None:
     outcome = world.call(route)
     world.net.run(lambda: outcome)
     assert isinstance(outcome[0], InitProducerIdResponse)
-    assert world.asked() == [node]
+    assert world.requested() == [node]
 
 
 def test_any_bootstrap_address_suffices() -> None:
@@ -167,8 +167,8 @@ def test_the_coordinator_is_remembered_until_it_is_forgotten() -> None:
     for expected in (1, 1, 2):
         outcome = world.call(route)
         world.net.run(partial(bool, outcome))
-        assert len(world.asked("FindCoordinator")) == expected
-        if expected == 1 and len(world.asked()) == 2:
+        assert len(world.requested("FindCoordinator")) == expected
+        if expected == 1 and len(world.requested()) == 2:
             world.net.loop.forget_coordinator(route)
 
 
@@ -179,7 +179,7 @@ def test_a_coordinator_that_is_not_ready_is_requested_again_with_back_off() -> N
     outcome = world.call(ToCoordinator("group"))
     world.net.run(lambda: outcome)
     assert isinstance(outcome[0], InitProducerIdResponse)
-    assert len(world.asked("FindCoordinator")) == 4
+    assert len(world.requested("FindCoordinator")) == 4
 
 
 def test_a_coordinator_missing_in_the_metadata_is_requested_again_with_back_off() -> None:
@@ -189,8 +189,8 @@ def test_a_coordinator_missing_in_the_metadata_is_requested_again_with_back_off(
     outcome = world.call(ToCoordinator("group"))
     world.net.run(lambda: outcome)
     assert isinstance(outcome[0], InitProducerIdResponse)
-    assert world.asked() == [COORDINATOR]
-    assert len(world.asked("FindCoordinator")) < 10
+    assert world.requested() == [COORDINATOR]
+    assert len(world.requested("FindCoordinator")) < 10
     assert world.absences == 0
 
 
@@ -212,7 +212,7 @@ def test_a_lookup_that_no_retry_mends_fails_what_waits_for_it() -> None:
     outcome = world.call(ToCoordinator("group"))
     world.net.run(lambda: outcome, seconds=1.0)
     assert isinstance(outcome[0], AuthorizationError)
-    assert len(world.asked("FindCoordinator")) == 1
+    assert len(world.requested("FindCoordinator")) == 1
 
 
 def test_a_coordinator_that_died_is_looked_up_again() -> None:
@@ -226,20 +226,20 @@ def test_a_coordinator_that_died_is_looked_up_again() -> None:
     outcome = world.call(ToCoordinator("group"))
     world.net.rest(2.0)
     assert not outcome
-    assert 2 < len(world.asked("FindCoordinator")) < 20
+    assert 2 < len(world.requested("FindCoordinator")) < 20
     world.coordinator = 2
     world.net.run(partial(bool, outcome), seconds=2.0)
     assert isinstance(outcome[0], InitProducerIdResponse)
-    assert 2 in world.asked()
+    assert 2 in world.requested()
 
 
 def test_metadata_is_requested_once_for_the_topics_that_clients_want() -> None:
     world = World()
     world.net.loop.add(Watcher("t"))
     world.net.run(lambda: world.net.loop.snapshot.leader("t", 1) == 2)
-    asked = len(world.asked("Metadata"))
+    before = len(world.requested("Metadata"))
     assert world.net.rest(100.0) < 10, "an idle loop sleeps"
-    assert len(world.asked("Metadata")) == asked
+    assert len(world.requested("Metadata")) == before
 
 
 def test_a_lost_leader_causes_a_metadata_request_and_is_probed_until_it_is_back() -> None:
@@ -252,10 +252,10 @@ def test_a_lost_leader_causes_a_metadata_request_and_is_probed_until_it_is_back(
     world.net.run(lambda: world.net.loop.snapshot.leader("t", 1) == 3, seconds=1.0)
     assert isinstance(world.net.loop.view("general").failure(2), DisconnectedError | ConnectError)
     world.net.rest(30.0)
-    before = len(world.asked("Metadata"))
+    before = len(world.requested("Metadata"))
     world.hosts[2].is_up = True
     world.net.run(lambda: world.net.loop.view("general").failure(2) is None, seconds=2.0)
-    world.net.run(lambda: len(world.asked("Metadata")) > before, seconds=1.0)
+    world.net.run(lambda: len(world.requested("Metadata")) > before, seconds=1.0)
 
 
 def test_requests_that_may_be_repeated_survive_a_broken_connection() -> None:
@@ -264,7 +264,7 @@ def test_requests_that_may_be_repeated_survive_a_broken_connection() -> None:
         world.net.loop.add(Watcher())
         world.silent.add(InitProducerIdRequest)
         outcome = world.call(ToNode(1), may_retry=may_retry)
-        world.net.run(world.asked)
+        world.net.run(world.requested)
         world.hosts[1].is_up = False
         world.net.loop.turn(0.0)
         world.hosts[1].is_up = True
@@ -319,7 +319,7 @@ def test_a_call_to_a_leader_makes_its_topic_wanted() -> None:
     world = World()
     outcome = world.call(ToLeader("t", 1))
     world.net.run(lambda: outcome, seconds=2.0)
-    assert world.asked() == [2]
+    assert world.requested() == [2]
 
 
 def test_no_broker_at_all_is_a_timeout_that_names_the_last_failure() -> None:
@@ -432,7 +432,7 @@ def test_a_topic_that_a_client_adds_in_its_turn_is_requested_without_another_eve
     world.net.loop.wakeup()
     world.net.loop.turn(0.0)
     world.net.run(lambda: world.net.loop.snapshot.leader("u", 0) == 2, seconds=0.5)
-    assert len(world.asked("Metadata")) == 2
+    assert len(world.requested("Metadata")) == 2
 
 
 def test_a_leader_named_by_a_broker_is_used_without_a_metadata_request() -> None:
@@ -441,20 +441,20 @@ def test_a_leader_named_by_a_broker_is_used_without_a_metadata_request() -> None
     world.net.loop.add(Watcher("t"))
     world.net.run(lambda: world.net.loop.snapshot.topics)
     topic = world.net.loop.snapshot.topics["t"]
-    asked = len(world.asked("Metadata"))
+    before = len(world.requested("Metadata"))
     news = world.net.loop.update_leaders([CurrentLeader("t", topic.id, 0, 4, 9)], [Broker(4, "host-4", 9094)])
     assert news == {("t", 0)}
     outcome = world.call(ToLeader("t", 0))
     world.net.run(lambda: outcome)
-    assert world.asked() == [4]
-    assert len(world.asked("Metadata")) == asked
+    assert world.requested() == [4]
+    assert len(world.requested("Metadata")) == before
 
 
 def test_a_large_metadata_response_is_processed_over_several_turns() -> None:
     world = World({"t": [(1, 0)] * 5 * STEP})
     watcher = Watcher("t")
     world.net.loop.add(watcher)
-    world.net.run(lambda: world.asked("Metadata"))
+    world.net.run(lambda: world.requested("Metadata"))
     turns = watcher.turns
     world.net.run(lambda: "t" in world.net.loop.snapshot.topics)
     assert watcher.turns >= turns + 4
@@ -489,7 +489,7 @@ def test_closing_resolves_what_waits_and_what_is_in_flight() -> None:
     world.net.loop.add(watcher)
     world.silent.add(InitProducerIdRequest)
     in_flight = world.call(ToNode(1))
-    world.net.run(world.asked)
+    world.net.run(world.requested)
     waiting = world.call(ToLeader("unknown", 0))
     world.net.loop.turn(0.0)
     error = ClosedError("closed")
@@ -546,14 +546,14 @@ def test_a_turn_writes_then_handles_responses_then_requests_metadata_then_sends_
         log.append(type(request).__name__.removesuffix("Request"))
         return world.handle(request)
 
-    def answered(result: object, now: float) -> None:
+    def on_response(result: object, now: float) -> None:
         log.append("response")
         sender.is_to_send = True  # in the same turn: clients run after responses
         loop.request_metadata("a test")
         loop.enqueue(PendingRequest(ToNode(1), InitProducerIdRequest, build_id, lambda result, now: None))
 
     loop.post(lambda: log.append("posted"))
-    loop.enqueue(PendingRequest(ToNode(1), InitProducerIdRequest, build_id, answered))
+    loop.enqueue(PendingRequest(ToNode(1), InitProducerIdRequest, build_id, on_response))
     log.clear()
     loop.turn(0.0)  # sends the call
     assert log == ["posted", "client"], "what is queued in a turn is written by the next one"
@@ -598,10 +598,10 @@ def test_produce_requests_do_not_wait_behind_a_slow_response_to_another_request(
     world.net.run(lambda: before)
     world.net.rest(1.0)
     world.silent.add(slow)
-    asked = len(world.asked(slow.__name__.removesuffix("Request")))
+    count = len(world.requested(slow.__name__.removesuffix("Request")))
     world.net.loop.request_metadata("a test")
     world.call(ToCoordinator("group"))
-    world.net.run(lambda: len(world.asked(slow.__name__.removesuffix("Request"))) > asked)
+    world.net.run(lambda: len(world.requested(slow.__name__.removesuffix("Request"))) > count)
     world.net.loop.post(lambda: None)  # else the loop sleeps
     outcome = sender.send()
     world.net.run(lambda: outcome, seconds=0.1)
@@ -616,7 +616,7 @@ def test_metadata_does_not_wait_behind_slow_produce_responses() -> None:
     world.net.rest(1.0)
     world.silent.add(InitProducerIdRequest)
     sender.send()
-    world.net.run(lambda: len(world.asked()) == 2)
+    world.net.run(lambda: len(world.requested()) == 2)
     world.leaders["t"] = [(3, 1), (3, 1)]
     world.net.loop.post(lambda: world.net.loop.request_metadata("a test"))
     world.net.run(lambda: world.net.loop.snapshot.leader("t", 0) == 3, seconds=0.5)
@@ -708,7 +708,7 @@ def test_a_removed_client_gets_each_of_its_results_once_and_the_others_stay() ->
     }
     for call in calls.values():
         client.enqueue(call)
-    world.net.run(lambda: world.asked())
+    world.net.run(lambda: world.requested())
     client.leave(ClosedError("the client was closed"))
     assert [(name, type(result)) for name, result in results] == [
         ("waiting", ClosedError),
@@ -792,5 +792,5 @@ def test_each_client_says_whether_topics_may_be_created(may_create: bool) -> Non
     client.add(Watcher("new"))
     client.view("general").allow_topic_creation("new")
     world.net.rest(2.0)
-    asked = [one for host in world.hosts.values() for one in host.received if isinstance(one, MetadataRequest)]
-    assert any(one.allow_auto_topic_creation for one in asked if one.topics) == may_create
+    requests = [one for host in world.hosts.values() for one in host.received if isinstance(one, MetadataRequest)]
+    assert any(one.allow_auto_topic_creation for one in requests if one.topics) == may_create

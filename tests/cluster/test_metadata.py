@@ -90,7 +90,7 @@ def test_a_topic_needed_while_a_request_is_in_flight_is_requested_next() -> None
 
 
 @pytest.mark.parametrize(
-    ("answer", "is_settled"),
+    ("received", "is_settled"),
     [
         (metadata({"t": [(1, 0), (2, 0)]}), True),
         (metadata({"t": [(1, 0), (-1, 0)]}), False),
@@ -100,11 +100,11 @@ def test_a_topic_needed_while_a_request_is_in_flight_is_requested_next() -> None
         (metadata({"other": [(1, 0)]}), False),
     ],
 )
-def test_topics_without_a_leader_are_requested_again_with_back_off(answer: object, is_settled: bool) -> None:
+def test_topics_without_a_leader_are_requested_again_with_back_off(received: object, is_settled: bool) -> None:
     one = updater()
     one.set_topics({"t"})
     one.start()
-    one.handle_response(answer, 5.0)  # type: ignore[arg-type]
+    one.handle_response(received, 5.0)  # type: ignore[arg-type]
     assert one.due_at > 5.0
     assert (one.due_at <= 5.2) is not is_settled
 
@@ -141,7 +141,7 @@ def test_the_status_names_the_broker_and_the_next_request() -> None:
     lost = DisconnectedError("lost")
     one.failed(6.0, lost)
     status = one.status
-    assert (status.asked_node, status.reason, status.last_error) == (None, "the last request failed", lost)
+    assert (status.request_node, status.reason, status.last_error) == (None, "the last request failed", lost)
     assert 6.0 < status.next_at < 6.2
 
 
@@ -165,7 +165,7 @@ def test_a_response_in_several_steps_is_visible_at_its_end_and_keeps_leader_hint
     assert not one.handle_response(metadata({"t": [(1, 8)] * count}), 30.0)
     while not one.continue_update():
         pass
-    assert one.snapshot.leader("t", 1) == 1, "hints are for the answer that they met"
+    assert one.snapshot.leader("t", 1) == 1, "hints apply to the response that they met"
 
 
 def names(one: MetadataUpdater, version: int = 12) -> tuple[list[str | None], bool]:
@@ -237,25 +237,25 @@ def test_an_older_leader_epoch_does_not_replace_a_newer_one() -> None:
     assert moved.leader("t", 0) == 3
 
 
-def test_a_topic_created_again_begins_its_epochs_anew() -> None:
+def test_a_topic_created_again_starts_its_epochs_again() -> None:
     old = snapshot({"t": [(2, 9)]}, ids={"t": A})
     assert old.updated(metadata({"t": [(1, 0)]}, ids={"t": B}), 2.0).leader("t", 0) == 1
 
 
 @pytest.mark.parametrize(
-    ("told", "kept_as"),
+    ("received_as", "kept_as"),
     [
         ("leader_id", "leader"), ("leader_epoch", "leader_epoch"), ("replica_nodes", "replicas"), ("isr_nodes", "isr"),
         ("offline_replicas", "offline"), ("error_code", "error_code"),
     ],
 )  # fmt: skip
-def test_an_equal_partition_stays_the_same_object_and_any_difference_is_applied(told: str, kept_as: str) -> None:
+def test_an_equal_partition_stays_the_same_object_and_any_difference_is_applied(received_as: str, kept_as: str) -> None:
     old = snapshot({"t": [(1, 5)]}, ids={"t": A})
     assert old.updated(metadata({"t": [(1, 5)]}, ids={"t": A}), 2.0).topics["t"] is old.topics["t"]
-    answer = metadata({"t": [(1, 5)]}, ids={"t": A})
-    value = [7, 8] if told.endswith(("nodes", "replicas")) else 9
-    setattr(answer.topics[0].partitions[0], told, value)
-    taken = getattr(old.updated(answer, 2.0).partition("t", 0), kept_as)
+    response = metadata({"t": [(1, 5)]}, ids={"t": A})
+    value = [7, 8] if received_as.endswith(("nodes", "replicas")) else 9
+    setattr(response.topics[0].partitions[0], received_as, value)
+    taken = getattr(old.updated(response, 2.0).partition("t", 0), kept_as)
     assert taken == (tuple(value) if isinstance(value, list) else value)
 
 
@@ -265,10 +265,10 @@ def test_a_response_without_epochs_is_applied() -> None:
 
 
 def test_partition_n_is_at_index_n_though_the_response_lacks_some() -> None:
-    answer = metadata({"t": [(1, 0), (2, 0), (3, 0)]})
-    del answer.topics[0].partitions[1]
-    answer.topics[0].partitions.reverse()
-    seen = snapshot().updated(answer, 2.0)
+    response = metadata({"t": [(1, 0), (2, 0), (3, 0)]})
+    del response.topics[0].partitions[1]
+    response.topics[0].partitions.reverse()
+    seen = snapshot().updated(response, 2.0)
     assert [seen.leader("t", index) for index in range(4)] == [1, -1, 3, -1]
 
 
@@ -276,9 +276,9 @@ def test_partition_n_is_at_index_n_though_the_response_lacks_some() -> None:
     ("index", "count"), [(MISSING_MAX + 1, MISSING_MAX + 2), (MISSING_MAX + 2, 1), (2**31 - 1, 1), (-1, 1)]
 )
 def test_an_index_far_beyond_the_number_of_partitions_is_ignored(index: int, count: int) -> None:
-    answer = metadata({"t": [(1, 0), (2, 0)]})
-    answer.topics[0].partitions[1].partition_index = index
-    assert len(snapshot().updated(answer, 2.0).topics["t"].partitions) == count
+    response = metadata({"t": [(1, 0), (2, 0)]})
+    response.topics[0].partitions[1].partition_index = index
+    assert len(snapshot().updated(response, 2.0).topics["t"].partitions) == count
 
 
 @pytest.mark.parametrize(
@@ -287,21 +287,21 @@ def test_an_index_far_beyond_the_number_of_partitions_is_ignored(index: int, cou
 def test_a_response_applied_in_steps_gives_the_same_snapshot(sizes: list[int]) -> None:
     """`sizes` are the numbers of partitions of the topics. A topic counts as one more."""
 
-    def answer(leader: int) -> MetadataResponse:
+    def received(leader: int) -> MetadataResponse:
         return metadata({f"t{number}": [(leader, leader)] * size for number, size in enumerate(sizes)})
 
-    old = snapshot().updated(answer(1), 1.0)
-    *steps, new = old.updating(answer(2), 2.0)
+    old = snapshot().updated(received(1), 1.0)
+    *steps, new = old.updating(received(2), 2.0)
     assert steps == [None] * len(steps)
     assert len(steps) <= (sum(sizes) + len(sizes)) / STEP < 2 * (len(steps) + 1)
-    assert new == old.updated(answer(2), 2.0)
+    assert new == old.updated(received(2), 2.0)
     assert {p.leader for topic in old.topics.values() for p in topic.partitions} <= {1}
 
 
 def test_a_topic_without_a_name_is_ignored() -> None:
-    answer = metadata()
-    answer.topics.append(MetadataResponse.Topic(error_code=100, name=None, topic_id=A, partitions=[]))
-    assert not snapshot().updated(answer, 2.0).topics
+    response = metadata()
+    response.topics.append(MetadataResponse.Topic(error_code=100, name=None, topic_id=A, partitions=[]))
+    assert not snapshot().updated(response, 2.0).topics
 
 
 def test_topic_names_by_id() -> None:

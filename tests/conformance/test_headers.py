@@ -55,19 +55,19 @@ def test_response_headers(version: int, response_version: int) -> None:
 
 def test_every_request_and_response_has_the_header_that_kafka_gives_it() -> None:
     for release in oracle.RELEASES:
-        asked = [
+        versions_of = [
             (cls, version)
             for cls in declared_messages()
             if issubclass(cls, Request) and cls.__name__ in oracle.schemas(release)
             for version in oracle.versions(oracle.schemas(release)[cls.__name__]["validVersions"])
         ]
-        theirs = oracle.header_versions(release, [(cls.API_KEY, version) for cls, version in asked])
+        theirs = oracle.header_versions(release, [(cls.API_KEY, version) for cls, version in versions_of])
         ours = [
             (
                 request_header_version(cls.API_KEY, cls.FLEXIBLE, version),
                 response_header_version(cls.API_KEY, cls.RESPONSE.FLEXIBLE, version),
             )
-            for cls, version in asked
+            for cls, version in versions_of
         ]
         assert ours == theirs
-        assert {ApiKey.API_VERSIONS, ApiKey.PRODUCE} <= {cls.API_KEY for cls, _ in asked}
+        assert {ApiKey.API_VERSIONS, ApiKey.PRODUCE} <= {cls.API_KEY for cls, _ in versions_of}

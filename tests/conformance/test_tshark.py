@@ -6,7 +6,7 @@ a field of ours at the same bytes, of a name that means the same, with the same 
 
 Where the two disagree (DISAGREEMENTS) Wireshark 4.0 is wrong, each time: the random messages are of the kind that
 test_oracle.py has Kafka's own classes read and write, and the fixtures came from Kafka. A newer Wireshark may agree on
-more. Not asked here: records that are null, which it calls a message set of the wrong size, and the times of a batch,
+more. Not compared here: records that are null, which it calls a message set of the wrong size, and batch times,
 whose milliseconds it shows as nanoseconds.
 """
 
@@ -278,12 +278,14 @@ def random_exchanges() -> Iterator[tuple[Sent, Sent]]:
 
 def exchange(found: Api, version: int, request: Any, response: Any) -> tuple[Sent, Sent]:
     """What is None is empty, and not judged."""
-    asked, answered = request or empty(found.request, version), response or empty(found.response, version)
-    if isinstance(asked, ProduceRequest):
-        asked.acks = 1  # with 0 there would be no response
+    request_body, response_body = request or empty(found.request, version), response or empty(found.response, version)
+    if isinstance(request_body, ProduceRequest):
+        request_body.acks = 1  # with 0 there would be no response
     return (
-        Sent("request", found, version, b"".join(encode_request(asked, version, 7, "client")), request is not None),
-        Sent("response", found, version, b"".join(encode_response(answered, version, 7)), response is not None),
+        Sent(
+            "request", found, version, b"".join(encode_request(request_body, version, 7, "client")), request is not None
+        ),
+        Sent("response", found, version, b"".join(encode_response(response_body, version, 7)), response is not None),
     )
 
 

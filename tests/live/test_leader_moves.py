@@ -50,9 +50,9 @@ def move(runtime: LoopThread, admin: Admin, topic: str) -> None:
     )
     assert not response.error_code
     elected = ElectLeadersRequest.Topic(topic=topic, partitions=[0])
-    give_up_at = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while leader(admin, topic) != replicas[0]:
-        assert time.monotonic() < give_up_at, "the leader stays"
+        assert time.monotonic() < deadline, "the leader stays"
         runtime.request(
             ToController(),
             ElectLeadersRequest,
@@ -84,5 +84,5 @@ def test_producer_and_consumer_follow_a_leader_by_the_old_leaders_response(
                 consumer.assign([(topic_name, 0, offset)])
                 assert [record.value for record in consumer.poll(timeout=patience)] == [value]
             metrics = producer.metrics()
-    assert metrics.batches_retried == 2, "each time the old leader was asked first"
+    assert metrics.batches_retried == 2, "each time the old leader got the request first"
     assert metrics.records_failed == 0

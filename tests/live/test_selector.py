@@ -37,7 +37,7 @@ def connect(selector: KafkaSelector, backend: Backend) -> None:
     pytest.fail("not connected")
 
 
-def test_many_requests_in_flight_are_answered_in_order(selector: KafkaSelector, backend: Backend) -> None:
+def test_responses_come_in_the_order_of_the_requests(selector: KafkaSelector, backend: Backend) -> None:
     connect(selector, backend)
     request = MetadataRequest(topics=[])
     sends = [(NODE, encode_request(request, 0, correlation_id, "embedder")) for correlation_id in range(100)]
@@ -49,15 +49,15 @@ def test_many_requests_in_flight_are_answered_in_order(selector: KafkaSelector, 
             break
     assert [decode_response(one.frame, MetadataRequest, 0)[0] for one in responses] == list(range(100))
     _, metadata = decode_response(responses[-1].frame, MetadataRequest, 0)
-    told = {f"{broker.host}:{broker.port}" for broker in metadata.brokers}
-    assert told == set(backend.bootstrap.split(",")) or backend.is_external
+    listed = {f"{broker.host}:{broker.port}" for broker in metadata.brokers}
+    assert listed == set(backend.bootstrap.split(",")) or backend.is_external
 
 
 def test_api_versions_of_each_backend(selector: KafkaSelector, backend: Backend) -> None:
     """Kafka 0.8.2 does not know ApiVersions and closes the connection, so sessions may connect without it."""
     connect(selector, backend)
-    asked = encode_request(ApiVersionsRequest(), 0, 1, "embedder")
-    responses = selector.poll([(NODE, asked)], 5.0)
+    request = encode_request(ApiVersionsRequest(), 0, 1, "embedder")
+    responses = selector.poll([(NODE, request)], 5.0)
     for _ in range(TURNS_MAX):
         if responses or selector.disconnected:
             break

@@ -69,11 +69,11 @@ def produce(bootstrap: str, topic: str, values: range) -> None:
 
 
 def read(consumer: ShareConsumer, number: int) -> list[ShareRecord]:
-    """Accept and return so many records."""
+    """Accept and return this many records."""
     records: list[ShareRecord] = []
-    give_up_at = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while len(records) < number:
-        assert time.monotonic() < give_up_at, f"{len(records)} of {number}: {consumer.explain()}"
+        assert time.monotonic() < deadline, f"{len(records)} of {number}: {consumer.explain()}"
         polled = consumer.poll()
         consumer.acknowledge(polled)
         records += polled
@@ -90,8 +90,8 @@ def test_accepted_and_rejected_records_are_done_and_released_ones_come_again(boo
     done: set[int] = set()
     with ShareConsumer(bootstrap, group=topic) as consumer:
         consumer.subscribe([topic], on_acknowledged=lambda _, error: failed.append(error) if error else None)
-        give_up_at = time.monotonic() + PATIENCE_S
-        while len(done) < 900 and time.monotonic() < give_up_at:
+        deadline = time.monotonic() + PATIENCE_S
+        while len(done) < 900 and time.monotonic() < deadline:
             for record in consumer.poll():
                 number = int(record.value or b"")
                 if number % 10 == 7 and record.delivery_count == 1:
@@ -127,8 +127,8 @@ def test_record_limit_is_exact(bootstrap: str, topic: str) -> None:
     with ShareConsumer(bootstrap, group=topic, acquire_mode="record_limit", max_poll_records=7) as consumer:
         consumer.subscribe([topic])
         got: list[ShareRecord] = []
-        give_up_at = time.monotonic() + PATIENCE_S
-        while len(got) < 60 and time.monotonic() < give_up_at:
+        deadline = time.monotonic() + PATIENCE_S
+        while len(got) < 60 and time.monotonic() < deadline:
             polled = consumer.poll()
             assert len(polled) <= 7
             consumer.acknowledge(polled)
@@ -182,8 +182,8 @@ def test_markers_and_aborted_records_do_not_stop_the_window(bootstrap: str, topi
         consumer.commit()
         produce(bootstrap, topic, range(100, 103))
         got: list[int] = []
-        give_up_at = time.monotonic() + PATIENCE_S
-        while len([number for number in got if number >= 100]) < 3 and time.monotonic() < give_up_at:
+        deadline = time.monotonic() + PATIENCE_S
+        while len([number for number in got if number >= 100]) < 3 and time.monotonic() < deadline:
             got += values(read(consumer, 1))
         assert got[-3:] == [100, 101, 102] or {100, 101, 102} <= set(got)
         assert set(consumer.commit().values()) <= {None}

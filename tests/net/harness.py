@@ -60,11 +60,11 @@ class Driver:
 
 def drive(until: Callable[[], bool], *drivers: Driver) -> None:
     """Poll the drivers in turn until the condition holds."""
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not until():
         for driver in drivers:
             driver.poll(timeout=0.005)
-        assert time.monotonic() < give_up_at, [(d.connected, d.disconnected, d.rejected) for d in drivers]
+        assert time.monotonic() < deadline, [(d.connected, d.disconnected, d.rejected) for d in drivers]
 
 
 class Peer:
@@ -118,11 +118,11 @@ class FakeResolver:
 
     def __init__(self, **names: Sequence[Address] | OSError) -> None:
         self.names = names
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
         self.is_closed = False
 
     def resolve(self, host: str, port: int, done: Callable[[Outcome], None]) -> None:
-        self.asked.append(host)
+        self.lookups.append(host)
         if host in self.names:
             done(self.names[host])
 

@@ -194,13 +194,13 @@ class TestNames:
 class TestThreadResolver:
     def test_an_ip_address_needs_no_thread(self) -> None:
         responses: list[Outcome] = []
-        resolver = ThreadResolver(lookup=lambda host, port: pytest.fail("asked for digits"))
+        resolver = ThreadResolver(lookup=lambda host, port: pytest.fail("digits need no lookup"))
         resolver.resolve("127.0.0.1", 80, responses.append)
         resolver.resolve("::1", 80, responses.append)
         assert [str(outcome[0]) for outcome in responses] == ["127.0.0.1:80", "[::1]:80"]  # type: ignore[index]
 
     def test_lookups_run_in_parallel_up_to_a_limit(self) -> None:
-        started, release, answered = threading.Semaphore(0), threading.Event(), threading.Semaphore(0)
+        started, release, resolved = threading.Semaphore(0), threading.Event(), threading.Semaphore(0)
         running_now: list[str] = []
 
         def lookup(host: str, port: int) -> list[Address]:
@@ -211,13 +211,13 @@ class TestThreadResolver:
 
         resolver = ThreadResolver(lookup)
         for n in range(MAX_THREADS + 5):
-            resolver.resolve(f"host{n}", 1, lambda outcome: answered.release())
+            resolver.resolve(f"host{n}", 1, lambda outcome: resolved.release())
         for _ in range(MAX_THREADS):
             assert started.acquire(timeout=20)
         assert len(running_now) == MAX_THREADS
         release.set()
         for _ in range(MAX_THREADS + 5):
-            assert answered.acquire(timeout=20)
+            assert resolved.acquire(timeout=20)
         resolver.close()
 
     @pytest.mark.parametrize("error", [OSError("no such name"), UnicodeError("label too long")])

@@ -49,21 +49,21 @@ class TestReceiving:
     @pytest.mark.parametrize("until_sent", [True, False])
     def test_a_poll_need_not_end_for_what_it_sent(self, until_sent: bool) -> None:
         with joined() as (driver, peer):
-            may_answer = threading.Event()
+            may_respond = threading.Event()
 
-            def answer() -> None:
-                assert read_frame(peer) == b"ask"
-                may_answer.wait(10)
-                peer.sendall(framed(b"answer"))
+            def respond() -> None:
+                assert read_frame(peer) == b"request"
+                may_respond.wait(10)
+                peer.sendall(framed(b"response"))
 
-            answering = threading.Thread(target=answer)
-            answering.start()
+            responding = threading.Thread(target=respond)
+            responding.start()
             if not until_sent:
-                may_answer.set()
-            received = driver.selector.poll([(1, b"ask")], 10, until_sent=until_sent)
-            may_answer.set()
-            answering.join()
-            assert received == ([] if until_sent else [Receive(1, b"answer")])
+                may_respond.set()
+            received = driver.selector.poll([(1, b"request")], 10, until_sent=until_sent)
+            may_respond.set()
+            responding.join()
+            assert received == ([] if until_sent else [Receive(1, b"response")])
 
     def test_a_small_frame_behind_a_large_one_does_not_wait_for_more(self) -> None:
         """The kernel reports only many bytes during a large frame, and every byte again after it."""
@@ -213,7 +213,7 @@ class TestSending:
 LIARS = [
     (b"\xff\xff\xff\xff", "announced a frame of -1 bytes"),
     (b"\x7f\xff\xff\xff", "announced a frame of 2,147,483,647 bytes, above the limit of 104,857,600"),
-    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "answers in HTTP: 'HTTP/1.1 400 Bad Request'"),
+    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP: 'HTTP/1.1 400 Bad Request'"),
     (b"\x15\x03\x03\x00\x02\x02\x46", "speaks TLS"),
     (b"+OK POP3 ready\r\n", "sent text: '+OK POP3 ready'"),
     (framed(b"good") + b"\x80\0\0\0", "announced a frame of -2147483648 bytes"),

@@ -79,16 +79,16 @@ class TestReconnectBackoff:
 
 class TestClocks:
     def test_the_system_clock_reads_and_waits(self) -> None:
-        clock, asked = SystemClock(), list[float | None]()
+        clock, timeouts = SystemClock(), list[float | None]()
 
         def select(timeout: float | None) -> list[str]:
-            asked.append(timeout)
+            timeouts.append(timeout)
             return ["ready"]
 
         assert clock.now() <= clock.now()
         assert clock.time_ms() > 1_600_000_000_000
         assert clock.wait(select, 3.0) == ["ready"]
-        assert asked == [3.0]
+        assert timeouts == [3.0]
 
     def test_a_virtual_clock_stands_still(self) -> None:
         clock = VirtualClock(5.0, time_ms=1000)
@@ -138,7 +138,7 @@ class TestOutgoing:
             assert len(done) == len(out)
             assert queue.frames_queued == len(FRAMES) - len(done)
         assert out == [expected for _, expected in FRAMES]
-        assert all(given is answered for (given, _), answered in zip(FRAMES, done, strict=True))
+        assert all(given is sent for (given, _), sent in zip(FRAMES, done, strict=True))
         assert queue.bytes_queued == 0
 
     def test_large_pieces_are_not_copied(self) -> None:

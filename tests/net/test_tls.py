@@ -243,14 +243,14 @@ def test_certificates_that_the_client_refuses(
 
 
 @pytest.mark.parametrize(
-    ("shown", "told_client", "told_broker"),
+    ("shown", "client_error", "broker_error"),
     [
         (None, "it demands a client certificate", "the peer showed no certificate"),
         ("stranger", "it does not trust our certificate's authority", "the client's certificate is signed by an auth"),
     ],
 )
 def test_certificates_that_the_broker_refuses(
-    files: Files, pair: tuple[Driver, Driver], shown: str | None, told_client: str, told_broker: str
+    files: Files, pair: tuple[Driver, Driver], shown: str | None, client_error: str, broker_error: str
 ) -> None:
     """With TLS 1.3 the client is connected before the broker has checked its certificate.
 
@@ -262,16 +262,16 @@ def test_certificates_that_the_broker_refuses(
     drive(lambda: bool(client.disconnected and broker.rejected), client, broker)
     cause = client.disconnected[0].cause
     assert type(cause) is TlsError
-    assert told_client in cause.message
+    assert client_error in cause.message
     assert cause.remedy
-    assert told_broker in broker.rejected[0].cause.message
+    assert broker_error in broker.rejected[0].cause.message
 
 
 class TestPeersWithoutTls:
     @pytest.mark.parametrize(
         ("response", "kind", "message"),
         [
-            (b"HTTP/1.1 400 Bad Request\r\n\r\n", NotKafkaError, "the peer answers in HTTP: 'HTTP/1.1 400"),
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", NotKafkaError, "the peer speaks HTTP: 'HTTP/1.1 400"),
             (framed(b"kafka, but plain"), TlsError, "the broker does not speak TLS on this port"),
             (b"\xff" * 10, TlsError, "the broker does not speak TLS on this port"),
             (b"", TlsError, "closed the connection during the TLS handshake"),
@@ -359,7 +359,7 @@ class TestPeersWithoutTls:
         assert "the client does not speak TLS" in broker.rejected[0].cause.message
         assert "if this listener expects TLS" in str(client.disconnected[0].cause.remedy)
 
-    def test_a_broker_that_answers_a_client_without_tls_with_an_alert(self) -> None:
+    def test_a_broker_that_sends_an_alert_to_a_client_without_tls(self) -> None:
         with joined() as (driver, sock):
             sock.sendall(b"\x15\x03\x03\x00\x02\x02\x50")
             cause = driver.cause(1)
@@ -370,7 +370,7 @@ class TestPeersWithoutTls:
     def test_a_host_name_that_tls_cannot_send(self, files: Files) -> None:
         with running() as (driver, peer):
             driver.selector.connect(1, *peer.address, tls=files.trusting(server_name=".bad"))
-            assert "no name that TLS can ask for" in driver.cause(1).message
+            assert "no valid TLS server name" in driver.cause(1).message
 
     def test_a_closed_port(self, files: Files) -> None:
         driver = Driver()
@@ -397,7 +397,7 @@ class TestPeersWithoutTls:
             cause = driver.cause(1)
             server.join()
             assert type(cause) is NotKafkaError
-            assert "answers in HTTP" in cause.message
+            assert "speaks HTTP" in cause.message
 
 
 @pytest.mark.parametrize("piece", [1, 7, 10**6])

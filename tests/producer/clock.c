@@ -1,4 +1,4 @@
-/* `kwire/_c/clock.h` over a counter and clocks that a test sets: nothing here asks the machine. */
+/* `kwire/_c/clock.h` over a counter and clocks that a test sets: the machine's own clocks are not read. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <time.h>
@@ -9,7 +9,7 @@
 #undef __get_cpuid
 #endif
 
-static int64_t day_ns, steady_ns, asked;
+static int64_t day_ns, steady_ns, reads;
 static uint64_t ticks;
 static double ticks_per_ns;
 static int is_even;
@@ -17,7 +17,7 @@ static int is_even;
 static inline int
 set_daytime(struct timespec *to, int base)
 {
-    asked++;
+    reads++;
     *to = (struct timespec){day_ns / 1000000000, day_ns % 1000000000};
     return base;
 }
@@ -59,7 +59,7 @@ start(int64_t now_ns, double speed, int counts_evenly_now)
     daytime = (daytime_t){0};
     day_ns = now_ns;
     steady_ns = 1000000000;
-    asked = 0;
+    reads = 0;
     ticks = 12345;
     ticks_per_ns = speed;
     is_even = counts_evenly_now;
@@ -82,15 +82,15 @@ doze(int64_t ns)
 }
 
 int64_t
-tell(void)
+now_ms(void)
 {
     return daytime_ms(&daytime);
 }
 
 int64_t
-times_asked(void)
+system_reads(void)
 {
-    return asked;
+    return reads;
 }
 
 int

@@ -24,7 +24,7 @@ class Clock:
         self._library.start.argtypes = [ctypes.c_int64, ctypes.c_double, ctypes.c_int]
         self._library.advance.argtypes = [ctypes.c_int64, ctypes.c_int64]
         self._library.doze.argtypes = [ctypes.c_int64]
-        self._library.tell.restype = self._library.times_asked.restype = ctypes.c_int64
+        self._library.now_ms.restype = self._library.system_reads.restype = ctypes.c_int64
         self._library.start(START_NS, speed, is_even)
         self.now_ns = START_NS
         self.uses_counter = bool(self._library.uses_counter())
@@ -37,11 +37,11 @@ class Clock:
         self._library.doze(ns)
 
     def is_right(self) -> bool:
-        return bool(self._library.tell() == self.now_ns // MS)
+        return bool(self._library.now_ms() == self.now_ns // MS)
 
     @property
-    def asked(self) -> int:
-        return int(self._library.times_asked())
+    def system_reads(self) -> int:
+        return int(self._library.system_reads())
 
 
 @pytest.mark.parametrize("speed", SPEEDS)
@@ -61,11 +61,11 @@ def test_the_system_clock_is_read_a_few_times_per_millisecond(speed: float) -> N
     for _ in range(2_000):
         assert clock.is_right()
         clock.advance(1_000)
-    before = clock.asked
+    before = clock.system_reads
     for _ in range(20_000):  # two milliseconds
         assert clock.is_right()
         clock.advance(100)
-    assert clock.asked - before < 2 * 20
+    assert clock.system_reads - before < 2 * 20
 
 
 def test_an_unsteady_counter_is_not_used() -> None:
@@ -73,7 +73,7 @@ def test_an_unsteady_counter_is_not_used() -> None:
     for _ in range(1_000):
         assert clock.is_right()
         clock.advance(10_000)
-    assert clock.asked == 1_000
+    assert clock.system_reads == 1_000
 
 
 @pytest.mark.parametrize("by_ns", [-3_600_000 * MS, -30 * MS, -MS, MS, 3_600_000 * MS])

@@ -29,8 +29,8 @@ PATIENCE = 30
 
 
 def named(bench: Bench, topic_id: UUID, leader: tuple[int, int] = (1, 0), partitions: int = 1) -> None:
-    answer = metadata({"t": [leader] * partitions}, ids={"t": topic_id})
-    bench.view.snapshot = bench.view.snapshot.updated(answer, bench.now)
+    response = metadata({"t": [leader] * partitions}, ids={"t": topic_id})
+    bench.view.snapshot = bench.view.snapshot.updated(response, bench.now)
 
 
 def bench_with(topic_id: UUID = A, *, version: int = 13, leader: tuple[int, int] = (1, 0)) -> Bench:
@@ -68,7 +68,7 @@ def test_batches_that_the_old_topic_refused_go_to_the_new_one_in_order() -> None
     assert first_sequences(sent) == [1, 2, 3]
     sent[0].respond(bench.now, GONE)
     named(bench, B)
-    assert bench.turn(1.0) == [], "first everything that is out is answered"
+    assert bench.turn(1.0) == [], "first every request in flight gets its response"
     for one in sent[1:]:
         one.respond(bench.now, GONE)
     again: list[Sent] = []

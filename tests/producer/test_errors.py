@@ -263,7 +263,7 @@ TABLE: list[tuple[Callable[[], ProduceResponse], Expected]] = [
     ),
     (
         refused_after_doubt,
-        Expected(DeliveryError, AT_LEADER, "given up; the last failure was: INVALID_RECORD", OPEN, BrokerError, True),
+        Expected(DeliveryError, AT_LEADER, "failed; the last failure was: INVALID_RECORD", OPEN, BrokerError, True),
     ),
     (time_is_up_in_flight, Expected(DeliveryError, AT_LEADER, "not acknowledged within 0.5 s", OPEN, None, True)),
     (

@@ -145,7 +145,7 @@ CASES = [
     Case("in no transaction", sent(), TransactionError, {}, "begin()", IN),
     # transactions
     Case("no transactional id", commit, ConfigurationError, {}, "give one"),
-    Case("not yet begun", commit, TransactionError, {}, "begin()", IN),
+    Case("no transaction", commit, TransactionError, {}, "begin()", IN),
     Case("id of the transaction forbidden", lambda p: p.begin(PATIENCE), FatalError,
          {**AT_BROKER, "api": "InitProducerId", "version": 6}, "close this producer", IN,
          (Refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ApiKey.INIT_PRODUCER_ID)),

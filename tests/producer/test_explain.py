@@ -42,14 +42,14 @@ def unknown_topic() -> Bench:
     return bench
 
 
-def metadata_to_be_asked() -> Bench:
+def metadata_to_be_requested() -> Bench:
     bench = unknown_topic()
     bench.view.metadata = MetadataStatus(None, 0.0, bench.now + 0.25, "why", None)
     return bench
 
 
 def no_broker_at_all() -> Bench:
-    bench = metadata_to_be_asked()
+    bench = metadata_to_be_requested()
     bench.view.connection_error = CUT
     return bench
 
@@ -101,14 +101,14 @@ def without_id() -> Bench:
     return bench
 
 
-def id_asked() -> Bench:
+def id_requested() -> Bench:
     bench = without_id()
     bench.turn()
     return bench
 
 
 def id_refused() -> Bench:
-    bench = id_asked()
+    bench = id_requested()
     bench.id_requests.pop().on_done(CUT, bench.now)
     return bench
 
@@ -170,7 +170,7 @@ def lingering() -> Bench:
     return bench
 
 
-def answer_awaited() -> Bench:
+def response_awaited() -> Bench:
     bench = proven()
     bench.send(b"a", partition=0)
     bench.turn()
@@ -188,21 +188,21 @@ def several_at_once() -> Bench:
 
 SITUATIONS: list[tuple[Callable[[], Bench], list[tuple[Hold, float | None, float | None]]]] = [
     (unknown_topic, [(Hold.METADATA, 0.5, None)]),
-    (metadata_to_be_asked, [(Hold.METADATA, None, 0.25)]),
+    (metadata_to_be_requested, [(Hold.METADATA, None, 0.25)]),
     (no_broker_at_all, [(Hold.METADATA, None, None)]),
     (refused_topic, [(Hold.TOPIC, 1.0, 9.0)]),
     (no_leader, [(Hold.LEADER, 2.0, 0.5)]),
     (unreachable, [(Hold.UNREACHABLE, 3.0, 0.75)]),
     (connecting, [(Hold.CONNECTING, None, None)]),
     (without_id, [(Hold.IDENTITY, None, None)]),
-    (id_asked, [(Hold.IDENTITY, None, None)]),
+    (id_requested, [(Hold.IDENTITY, None, None)]),
     (back_off, [(Hold.BACK_OFF, None, 0.1)]),
     (window_closed, [(Hold.WINDOW, 0.5, None)]),
     (old_leader, [(Hold.WINDOW, 0.0, None)]),
     (throttled, [(Hold.THROTTLED, None, 0.5)]),
     (busy, [(Hold.BUSY, None, None)]),
     (lingering, [(Hold.LINGER, None, 0.015)]),
-    (answer_awaited, [(Hold.ANSWER, 0.25, None)]),
+    (response_awaited, [(Hold.ANSWER, 0.25, None)]),
     (several_at_once, [(Hold.IDENTITY, None, None), (Hold.UNREACHABLE, 0.0, 1.0), (Hold.LINGER, None, 0.02)]),
 ]
 
@@ -232,7 +232,7 @@ def test_a_batch_is_sent_exactly_when_there_is_no_reason_against_it(situation: C
 @pytest.mark.parametrize(
     ("situation", "partition", "detail", "cause"),
     [
-        (unknown_topic, 0, "broker 2 at host-2:9092 is being asked", CUT),
+        (unknown_topic, 0, "the topic's partitions are being requested from broker 2 at host-2:9092", CUT),
         (no_broker_at_all, 0, "no broker can be reached", CUT),
         (no_such_partition, 3, "the topic has 1 partitions", None),
         (unreachable, 0, "broker 1 at host-1:9092 cannot be reached", CUT),
@@ -242,7 +242,7 @@ def test_a_batch_is_sent_exactly_when_there_is_no_reason_against_it(situation: C
         (back_off, 0, "1 failures in a row", CUT),
         (window_closed, 0, "window of 1", None),
         (old_leader, 0, "the old leader has not responded yet", None),
-        (answer_awaited, 0, "1 batches are at broker 1 at host-1:9092", None),
+        (response_awaited, 0, "1 batches are at broker 1 at host-1:9092", None),
     ],
 )
 def test_details_name_brokers_and_causes(
@@ -272,9 +272,7 @@ def test_ages_and_sizes() -> None:
     assert (explanation.batches_queued, explanation.records_queued) == (1, 2)
     assert explanation.oldest == pytest.approx(5.0)
     assert explanation.given_up_in == pytest.approx(115.0)
-    assert str(explanation).startswith(
-        "t-0: 1 batches (2 records) queued, 0 in flight; the oldest for 5 s, given up in"
-    )
+    assert str(explanation).startswith("t-0: 1 batches (2 records) queued, 0 in flight; the oldest for 5 s, expires in")
 
 
 def test_full_memory_is_a_reason_for_the_topics_whose_senders_wait() -> None:

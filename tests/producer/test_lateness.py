@@ -60,7 +60,7 @@ CASES = [
         "no coordinator", (Refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), ApiKey.FIND_COORDINATOR),
         lambda producer: producer.init_transactions(SECONDS),
         "init_transactions() is not done after 0.2 s: awaited is the producer id of 'x': the coordinator of "
-        "transaction 'x', to be asked InitProducerId, is not found or not reached; "
+        "transaction 'x', which would get InitProducerId, is not found or not reached; "
         "the last failure was: COORDINATOR_NOT_AVAILABLE",
         {"api": "InitProducerId"}, ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ),

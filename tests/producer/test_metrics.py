@@ -112,8 +112,8 @@ def test_over_real_sockets_before_during_and_after() -> None:
     brokers = {node: broker for node, broker in metrics.cluster.brokers.items() if node > 0}
     assert set(brokers) == {1, 2}
     assert sum(broker.losses for broker in brokers.values()) == 1
-    answered = sum(broker.latency["Produce"].count for broker in brokers.values())
-    assert 0 < answered < metrics.requests_sent, "those that the lost connection request were not"
+    responses = sum(broker.latency["Produce"].count for broker in brokers.values())
+    assert 0 < responses < metrics.requests_sent, "those that the lost connection request were not"
     assert sum(broker.bytes_out for broker in brokers.values()) > metrics.bytes_sent
     assert metrics.cluster.metadata_age is not None
 

@@ -216,7 +216,7 @@ def test_rule_7_what_has_less_time_than_those_before_it_and_what_comes_back_expi
     assert len(queue.expired(100.0)) == 1
 
 
-def test_rule_2_a_batch_is_let_go_with_its_sequence_which_the_next_one_gets() -> None:
+def test_rule_2_an_unassigned_batch_returns_its_sequence_to_the_next_one() -> None:
     a, b = batch("a", 3), batch("b")
     queue = queue_of(a, b)
     queue.sequence(queue.take(LEADER), 9, 0)
@@ -228,7 +228,7 @@ def test_rule_2_a_batch_is_let_go_with_its_sequence_which_the_next_one_gets() ->
 
 
 @pytest.mark.parametrize("others", [1, 2])
-def test_rule_2_a_batch_is_not_let_go_where_a_later_one_was_sequenced(others: int) -> None:
+def test_rule_2_a_batch_keeps_its_sequence_if_a_later_one_has_one(others: int) -> None:
     """Also one that has come back, and waits for this one."""
     batches = [batch(str(number)) for number in range(1 + others)]
     queue = queue_of(*batches)

@@ -25,7 +25,7 @@ def test_messages_in_the_proposals_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "ask", "expected"),
+    ("settings", "build", "expected"),
     [
         # The producer's own parameters need no options, so such records share its batches.
         ({}, lambda r: r, None),
@@ -46,8 +46,8 @@ def test_messages_in_the_proposals_order() -> None:
         ({}, lambda r: r.timeout(2).await_acks(1), DeliveryOptions(-1, 2.0, 12.0)),
     ],
 )
-def test_terms(settings: dict[str, Any], ask: Any, expected: DeliveryOptions | None) -> None:
-    assert ask(ProducerRequest()).terms(ProducerSettings(**settings), 10.0) == expected
+def test_terms(settings: dict[str, Any], build: Any, expected: DeliveryOptions | None) -> None:
+    assert build(ProducerRequest()).terms(ProducerSettings(**settings), 10.0) == expected
 
 
 @pytest.mark.parametrize("count", [2, -1, 3, True, "all"])

@@ -64,7 +64,7 @@ def test_a_batch_fails_after_its_last_retry(retries: int, unanswered: bool, is_o
             assert sent.batches()["t", 0].base_sequence == 0
             sent.respond(bench.now)
     assert behind.exception(0) is None
-    assert bench.identities == 2, "the sequence that was given up is not used again"
+    assert bench.identities == 2, "the lost sequence is not used again"
 
 
 def test_waiting_for_an_earlier_batch_is_no_retry() -> None:

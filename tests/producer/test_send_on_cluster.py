@@ -130,13 +130,13 @@ def test_an_own_partitioner_sees_leaders_and_runs_on_the_callers_thread(cluster:
     assert thread == threading.current_thread().name
     assert message == Message("t", b"value", None, (("h", b"x"),))
     assert len(topic.partitions) == PARTITIONS
-    assert len(seen) == 3, "not asked where the caller gave the partition"
+    assert len(seen) == 3, "not called where the caller gave the partition"
 
 
-@pytest.mark.parametrize("answer", [PARTITIONS, -1, "1", True])
-def test_an_own_partitioner_that_returns_an_invalid_partition(cluster: Cluster, answer: int) -> None:
+@pytest.mark.parametrize("partition", [PARTITIONS, -1, "1", True])
+def test_an_own_partitioner_that_returns_an_invalid_partition(cluster: Cluster, partition: int) -> None:
     with (
-        kwire.Producer(cluster.bootstrap, partitioner=lambda message, topic: answer) as producer,
+        kwire.Producer(cluster.bootstrap, partitioner=lambda message, topic: partition) as producer,
         pytest.raises(ValueError, match="the partitioner returned"),
     ):
         producer.send("t", b"x")

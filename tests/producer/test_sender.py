@@ -875,7 +875,7 @@ def test_rule_10_a_batch_with_a_result_keeps_it_when_the_producer_is_closed() ->
     responses = [bench.send(name, partition=0) for name in (b"a", b"b")]
     order = resolved_in_order(responses)
     a, b = bench.turn()
-    b.respond(bench.now, base_offset=7)  # answers come in order, unless the first one's connection was another
+    b.respond(bench.now, base_offset=7)  # responses come in order, except over two connections
     a.fail(bench.now, CUT)
     bench.sender.closed(ClosedError("closed"))
     assert order == [0, 1]

@@ -149,7 +149,7 @@ def test_records_that_compress_fill_batches_by_compressed_size() -> None:
         limit.taken(sized(limit, limit.bytes_max, 0.01))
     assert limit.bytes_max == 1_000_000, "a batch must fit into a request, even where its records compress no more"
     limit.taken(sized(limit, 1_000_000, 1.1))
-    assert limit.bytes_max == 100_000, "never less than what was asked for"
+    assert limit.bytes_max == 100_000, "never less than batch_bytes"
 
 
 def test_uncompressed_batches_are_filled_to_batch_bytes() -> None:

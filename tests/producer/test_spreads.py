@@ -24,10 +24,10 @@ class Switches:
         self.full = set(full)
         self.queues = queued or {}
         self.down = set(down)
-        self.asked: set[int] = set()  # the leaders to which the sender would connect
+        self.checked: set[int] = set()  # the leaders to which the sender would connect
 
     def can_take(self, partition: Partition) -> bool:
-        self.asked.add(partition.leader)
+        self.checked.add(partition.leader)
         return partition.leader >= 0 and partition.leader not in self.down and partition.index not in self.full
 
     def queued(self, partition: Partition) -> int:
@@ -121,7 +121,7 @@ def test_producers_begin_with_different_brokers() -> None:
 def test_single_broker_opens_no_other_connection() -> None:
     spread, among, room = SingleBroker(Random(1), 30.0), partitions(1, 2, 3, 1, 2, 3), Switches()
     assert len({*choices(spread, among, room, 5)}) == 2
-    assert len(room.asked) == 1
+    assert len(room.checked) == 1
 
 
 @pytest.mark.parametrize(

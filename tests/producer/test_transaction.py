@@ -347,10 +347,10 @@ REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     [
         # the responses to AddPartitionsToTxn, and to EndTxn if it is sent
         ([REFUSED], None),  # no transaction began: an EndTxn would be INVALID_TXN_STATE, the end of the producer
-        ([CUT, REFUSED], [0]),  # the request without a response may have begun it
+        ([CUT, REFUSED], [0]),  # the request without a response may have started it
         ([CUT, REFUSED], [ErrorCode.INVALID_TXN_STATE]),  # it did not begin
     ],
-    ids=["refused", "begun without a response", "lost"],
+    ids=["refused", "started without a response", "lost"],
 )
 def test_an_abort_of_a_transaction_that_never_began(
     responses: list[int | KwireError], ends: list[int | KwireError] | None

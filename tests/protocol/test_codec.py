@@ -107,7 +107,7 @@ def test_every_prefix_and_many_flipped_bits_decode_or_raise(cls: type[Message]) 
     random = Random(2)
     for version in cls.VERSIONS:
         data = random_message(cls, version, random, unknown_tags=True).encode(version)
-        # Of long messages, some: test_decoder cuts them everywhere, without asking each time what was wrong.
+        # Of long messages, some: test_decoder cuts them everywhere, without the reason of each error.
         for cut in range(0, len(data), max(1, len(data) // 150)):
             with pytest.raises(DecodeError) as caught:
                 cls.decode(data[:cut], version)

@@ -92,8 +92,8 @@ def recorded() -> Iterator[tuple[type[Message], int, bytes, int]]:
         request: Any = message_class(f"{ApiKey(header.api_key).api_name}Request")
         yield request, header.api_version, frame, start
         tags = codegen.is_flexible(request, header.api_version) and header.api_key != ApiKey.API_VERSIONS
-        answer = path.with_name(path.name.replace("_request", "_response")).read_bytes()
-        yield request.RESPONSE, header.api_version, answer, 5 if tags else 4
+        response = path.with_name(path.name.replace("_request", "_response")).read_bytes()
+        yield request.RESPONSE, header.api_version, response, 5 if tags else 4
 
 
 def test_recorded_frames_and_prefixes_of_them() -> None:

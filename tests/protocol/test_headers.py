@@ -116,7 +116,7 @@ def test_requests_of_an_unknown_api_or_version() -> None:
         decode_request(bytes.fromhex("3039 0000 00000001 ffff"))
     with pytest.raises(UnsupportedVersionError, match="versions 0 to 4"):
         decode_request(bytes.fromhex("000c 0063 00000001 ffff 00"))
-    # An ApiVersions request of the future must still be answered, so its header can be read.
+    # An ApiVersions request of the future must still get a response, so its header can be read.
     header, start = decode_request_header(bytes.fromhex("0012 0063 00000001 0001 63 00 ffff"))
     assert (header.api_version, header.correlation_id, header.client_id, start) == (99, 1, "c", 12)
 

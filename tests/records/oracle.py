@@ -64,7 +64,7 @@ def _record_line(record: NewRecord) -> str:
     return f"record\t{timestamp}\t{written(key)}\t{written(value)}\t{pairs}"
 
 
-def read_answers(responses: Iterable[Sequence[str]]) -> dict[str, list[Record] | str]:
+def records_read(responses: Iterable[Sequence[str]]) -> dict[str, list[Record] | str]:
     """Return the records that Kafka read, or its error, by name."""
     found: dict[str, list[Record] | str] = {}
     records: list[Record] = []

@@ -122,7 +122,7 @@ def test_wrong(data: bytes, reason: str) -> None:
         assert caught.value.where == {"offset": len(before)}
 
 
-def test_wrong_crc_is_taken_if_asked() -> None:
+def test_a_wrong_crc_is_accepted_without_the_check() -> None:
     data = gzipped(GOOD, message(NO_KEY + VALUE, crc=1), offset=1)
     (batch,) = decode_batches(data[:12] + bytes(4) + data[16:], check_crc=False)
     assert [record.value for record in batch.records()] == [b"a", b"a"]

@@ -16,7 +16,7 @@ from kwire.records.rows import NewRecord
 from kwire.wire.checksums import murmur2
 
 from .cases import CASES, NOON
-from .oracle import VERSIONS, Oracle, read_answers, written
+from .oracle import VERSIONS, Oracle, records_read, written
 from .record_samples import requests, samples
 from .test_kafka_samples import encoded
 
@@ -47,14 +47,14 @@ def test_samples_are_what_kafka_writes(oracle: Oracle) -> None:
 
 
 def test_kafka_reads_our_batches(oracle: Oracle) -> None:
-    responses = read_answers(oracle.ask(f"read\t{case.name}\t{written(encoded(case))}" for case in CASES))
+    responses = records_read(oracle.ask(f"read\t{case.name}\t{written(encoded(case))}" for case in CASES))
     for case in CASES:
         assert responses[case.name] == case.expected(), case.name
 
 
 def test_kafka_reads_random_batches(oracle: Oracle) -> None:
     made = dict(random_batches())
-    responses = read_answers(oracle.ask(f"read\t{name}\t{written(batch)}" for name, (batch, _) in made.items()))
+    responses = records_read(oracle.ask(f"read\t{name}\t{written(batch)}" for name, (batch, _) in made.items()))
     for name, (_, expected) in made.items():
         assert responses[name] == expected, name
 

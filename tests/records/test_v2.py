@@ -116,7 +116,7 @@ def test_wrong_inside_compressed(codec: Compression) -> None:
     assert caught.value.where == {"offset": 0}
 
 
-def test_wrong_crc_is_taken_if_asked() -> None:
+def test_a_wrong_crc_is_accepted_without_the_check() -> None:
     (batch,) = decode_batches(WRONG["CRC"][0], check_crc=False)
     assert [record.value for record in batch.records()] == [b"value", b"second"]
 

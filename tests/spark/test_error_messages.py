@@ -15,7 +15,7 @@ from kwire.spark.error_messages import translate, with_option_names
          "it has 9 bytes: more than kafka.max.request.size allows"),
         ("raise delivery_timeout_ms above request_timeout_ms",
          "raise kafka.delivery.timeout.ms above kafka.request.timeout.ms"),
-        ("send more slowly, raise max_buffered_bytes, or ask producer.explain(topic) why it is not delivered",
+        ("send more slowly, raise max_buffered_bytes, or see producer.explain(topic) for the reason",
          "send more slowly, raise kafka.buffer.memory"),
         ("raise max_frame_bytes, or seek past it", "leave it out by endingOffsets and startingOffsets"),
         ("check the certificate and ca_file", "check the certificate and kafka.ssl.truststore.location"),

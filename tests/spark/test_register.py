@@ -64,7 +64,7 @@ def test_without_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_a_planning_process_imports_no_client_that_it_does_not_need(step: str, rooms: set[str]) -> None:
-    """Spark asks a new process for each step of a query; most need no client."""
+    """Spark starts a new process for each step of a query; most need no client."""
     code = f"""
 import subprocess
 import sys

@@ -110,7 +110,7 @@ def test_a_record_that_failed_is_an_anomaly_and_not_lost_as_well() -> None:
 def test_a_failed_record_in_a_log_that_its_error_excludes_is_found(
     is_there: bool, possibly_persisted: bool, expected: int
 ) -> None:
-    failed = {Number(0, 5): Failure("gave up", possibly_persisted)}
+    failed = {Number(0, 5): Failure("expired", possibly_persisted)}
     proof = judge_log(SENT, {}, failed, LOG if is_there else LOG[:5] + LOG[6:], may_fail=True)
     assert proof.anomalies == expected
     assert counts(proof) == {"failed": 1} | ({"denied": 1} if expected else {})

@@ -105,8 +105,8 @@ def test_the_environment_is_made_again_for_a_missing_extra(tmp_path: Path) -> No
     (tmp_path / "kwire" / "wire" / "one.h").write_text("")
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     write_program(tmp_path / ".venv" / "bin" / "python", "exit 0\n")
-    asked = ["cli,zstd", "cli", "zstd,cli", "cli,zstd,spark", "spark", "cli,test"]
-    made = [env_script(tmp_path, extras).stdout.strip() for extras in asked]
+    extras_given = ["cli,zstd", "cli", "zstd,cli", "cli,zstd,spark", "spark", "cli,test"]
+    made = [env_script(tmp_path, extras).stdout.strip() for extras in extras_given]
     assert made == ["make cli,zstd", "", "", "make cli,zstd,spark", "", "make cli,test"]
     (tmp_path / "setup.cfg").write_text("changed")
     assert env_script(tmp_path, "cli").stdout.strip() == "make cli"

@@ -14,39 +14,39 @@ from kwire.version import VERSION
 HAS_C = find_spec("kwire.wire._speedups") is not None
 
 
-def implementation(asked: str | None) -> subprocess.CompletedProcess[str]:
+def implementation(chosen: str | None) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "KWIRE_IMPL"}
-    if asked is not None:
-        environment["KWIRE_IMPL"] = asked
+    if chosen is not None:
+        environment["KWIRE_IMPL"] = chosen
     program = "from kwire.wire import accel; print(accel.IMPLEMENTATION)"
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("asked", [None, "", "python", "c"])
-def test_choice(asked: str | None) -> None:
-    done = implementation(asked)
-    if asked == "c" and not HAS_C:
+@pytest.mark.parametrize("chosen", [None, "", "python", "c"])
+def test_choice(chosen: str | None) -> None:
+    done = implementation(chosen)
+    if chosen == "c" and not HAS_C:
         assert done.returncode == 1
         assert "ImportError: KWIRE_IMPL=c, but kwire was installed without its C accelerator" in done.stderr
         return
-    expected = "python" if asked == "python" or not HAS_C else "c"
+    expected = "python" if chosen == "python" or not HAS_C else "c"
     assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr
 
 
-@pytest.mark.parametrize("asked", ["C", "pure", "0"])
-def test_unknown_choice(asked: str) -> None:
-    done = implementation(asked)
+@pytest.mark.parametrize("chosen", ["C", "pure", "0"])
+def test_unknown_choice(chosen: str) -> None:
+    done = implementation(chosen)
     assert done.returncode == 1
-    assert f"ImportError: KWIRE_IMPL is '{asked}': it can be 'python' or 'c'" in done.stderr
+    assert f"ImportError: KWIRE_IMPL is '{chosen}': it can be 'python' or 'c'" in done.stderr
 
 
-@pytest.mark.parametrize("asked", ["", "python"])
-def test_the_command_says_which_and_why(asked: str) -> None:
-    environment = {**os.environ, "KWIRE_IMPL": asked}
+@pytest.mark.parametrize("chosen", ["", "python"])
+def test_the_command_says_which_and_why(chosen: str) -> None:
+    environment = {**os.environ, "KWIRE_IMPL": chosen}
     command = [sys.executable, "-c", "import kwire; kwire.cli.main()", "--version"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     built = "C accelerator" if HAS_C else "pure Python: installed without the C accelerator"
-    expected = "pure Python: KWIRE_IMPL is python" if asked else built
+    expected = "pure Python: KWIRE_IMPL is python" if chosen else built
     assert done.stdout == f"kwire {VERSION} ({expected})\n"
 
 
@@ -67,13 +67,14 @@ print(accel.described())
 
 
 @pytest.mark.parametrize(
-    ("asked", "compiler", "is_warned"), [("", "/usr/bin/cc", True), ("", None, False), ("python", "/usr/bin/cc", False)]
+    ("chosen", "compiler", "is_warned"),
+    [("", "/usr/bin/cc", True), ("", None, False), ("python", "/usr/bin/cc", False)],
 )
-def test_one_warning_where_c_could_have_been_built(asked: str, compiler: str | None, is_warned: bool) -> None:
+def test_one_warning_where_c_could_have_been_built(chosen: str, compiler: str | None, is_warned: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_C.format(compiler=compiler)],
-        env={**os.environ, "KWIRE_IMPL": asked}, capture_output=True, text=True, check=True,
+        env={**os.environ, "KWIRE_IMPL": chosen}, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    expected = "KWIRE_IMPL is python" if asked else "installed without the C accelerator"
+    expected = "KWIRE_IMPL is python" if chosen else "installed without the C accelerator"
     assert done.stdout == f"pure Python: {expected}\n"
     assert done.stderr.count("kwire runs in pure Python") == int(is_warned), done.stderr

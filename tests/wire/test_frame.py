@@ -87,7 +87,7 @@ def test_any_cuts(frames: list[bytes], data: st.DataObject) -> None:
 
 
 NOT_KAFKA = [
-    (b"HTTP/1.1 400 Bad Request\r\nServer: x", "the peer answers in HTTP: 'HTTP/1.1 400 Bad Request'"),
+    (b"HTTP/1.1 400 Bad Request\r\nServer: x", "the peer speaks HTTP: 'HTTP/1.1 400 Bad Request'"),
     (b"GET / HTTP/1.1\r\n", "the peer is an HTTP client: 'GET / HTTP/1.1'"),
     (b"POST /topics HTTP/1.1\r\n", "the peer is an HTTP client"),
     (b"PRI * HTTP/2.0\r\n", "the peer is an HTTP client"),

@@ -58,7 +58,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, names: dict[UUID, str]
         member_id=member.id, instance_id=member.instance_id, rack_id=member.rack_id, member_epoch=member.epoch,
         client_id=member.client_id, client_host=f"/{member.client_host}",
         subscribed_topic_names=sorted(member.topics), subscribed_topic_regex=member.regex,
-        # What it still has to give up is a part of what it has.
+        # What it still has to revoke is part of what it has.
         assignment=_assignment([*member.current.assigned, *member.current.pending_revocation], names),
         target_assignment=_assignment(group.targets.get(member.id, NO_PARTITIONS), names),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,

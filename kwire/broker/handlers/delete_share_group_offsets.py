@@ -1,4 +1,4 @@
-"""Handle DeleteShareGroupOffsets (KIP-932): have an empty share group forget topics. It starts there anew."""
+"""Handle DeleteShareGroupOffsets (KIP-932): delete an empty share group's state of topics. It starts there again."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ _Result = DeleteTopicsResponse.Topic
 
 def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext, now: float) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
-        responses=[_delete(broker, requested, now) for requested in _asked(request, context.version)]
+        responses=[_delete(broker, requested, now) for requested in _requested_topics(request, context.version)]
     )
 
 
-def _asked(request: DeleteTopicsRequest, version: int) -> list[_Requested]:
+def _requested_topics(request: DeleteTopicsRequest, version: int) -> list[_Requested]:
     return (
         request.topics if version >= _FIRST_VERSION_BY_ID else [_Requested(name=name) for name in request.topic_names]
     )
@@ -46,7 +46,7 @@ def error_response(request: DeleteTopicsRequest, code: int, version: int) -> Del
     return DeleteTopicsResponse(
         responses=[
             _Result(name=requested.name, topic_id=requested.topic_id, error_code=code)
-            for requested in _asked(request, version)
+            for requested in _requested_topics(request, version)
         ]
     )
 

@@ -1,4 +1,4 @@
-"""Handle ListGroups: return the groups that this broker coordinates, of the states and types that are asked for."""
+"""Handle ListGroups: return the groups that this broker coordinates, of the requested states and types."""
 
 from __future__ import annotations
 

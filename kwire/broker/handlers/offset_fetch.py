@@ -79,11 +79,13 @@ def _group(broker: Broker, requested: OffsetFetchRequest.Group, version: int, *,
             _topic(broker.cluster.find_topic(name), indexes, offsets) for name, indexes in offsets.by_topic().items()
         ]
     else:
-        topics = [_asked(broker, topic, offsets, version) for topic in requested.topics]
+        topics = [_topic_offsets(broker, topic, offsets, version) for topic in requested.topics]
     return _Group(group_id=requested.group_id, topics=topics)
 
 
-def _asked(broker: Broker, requested: OffsetFetchRequest.Group.Topic, offsets: GroupOffsets, version: int) -> _Topic:
+def _topic_offsets(
+    broker: Broker, requested: OffsetFetchRequest.Group.Topic, offsets: GroupOffsets, version: int
+) -> _Topic:
     if version < _FIRST_VERSION_BY_ID:
         return _Topic(name=requested.name, partitions=_partitions(requested.name, requested.partition_indexes, offsets))
     try:

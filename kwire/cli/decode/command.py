@@ -218,7 +218,7 @@ class FrameOptions:
             decoded = decode_request_frame(data, base)
         elif self.api is None:
             decoded = decode_request_frame(data, base)
-            if not decoded.problems:  # a valid request, but the options ask for a response
+            if not decoded.problems:  # a valid request, but the options say that it is a response
                 remedy = "leave out --response, or give --api and --version of its request"
                 decoded.problems.append(DecodeError(f"these bytes are a request, {decoded.name}", remedy=remedy))
             else:

@@ -2,10 +2,10 @@
 
 v0   (KIP-98)
 v1   throttling is the client's to carry out (KIP-219)
-v2   PRODUCER_FENCED may be answered (KIP-588)
+v2   PRODUCER_FENCED may be returned (KIP-588)
 v3   flexible (KIP-482)
 v4   several transactions, and verification instead of adding: for brokers, as all later versions (KIP-890)
-v5   TRANSACTION_ABORTABLE may be answered (KIP-890)
+v5   TRANSACTION_ABORTABLE may be returned (KIP-890)
 """
 
 from kwire.protocol.fields import boolean, int16, int32, int64, string

@@ -2,7 +2,7 @@
 
 v0   flexible (KIP-497)
 v1   recovery after an unclean election (KIP-704)
-v2   topics by id instead of name; INELIGIBLE_REPLICA and NEW_LEADER_ELECTED may be answered (KIP-841)
+v2   topics by id instead of name; INELIGIBLE_REPLICA and NEW_LEADER_ELECTED may be returned (KIP-841)
 v3   the replicas' broker epochs (KIP-903)
 
 Kafka 4.0 dropped versions 0 and 1.

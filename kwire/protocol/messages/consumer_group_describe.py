@@ -7,7 +7,7 @@ v1   whether a member speaks the classic protocol (KIP-1099)
 from kwire.protocol.fields import boolean, int8, int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
 
-NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
+NOT_REQUESTED = -(2**31)  # authorised operations that were not requested
 
 
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"], key=69, versions=(0, 1), flexible=0):

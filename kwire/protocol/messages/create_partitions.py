@@ -3,7 +3,7 @@
 v0   (KIP-195)
 v1   throttling is the client's to carry out (KIP-219)
 v2   flexible (KIP-482)
-v3   THROTTLING_QUOTA_EXCEEDED may be answered (KIP-599)
+v3   THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599)
 """
 
 from kwire.protocol.fields import boolean, int16, int32, string

@@ -6,7 +6,7 @@ v2   throttle time (KIP-124)
 v3   throttling is the client's to carry out (KIP-219)
 v4   -1 partitions or replicas means the broker's default (KIP-464)
 v5   flexible (KIP-482); the response has the topic's configuration (KIP-525)
-v6   THROTTLING_QUOTA_EXCEEDED may be answered (KIP-599)
+v6   THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599)
 v7   the new topic's id (KIP-516)
 
 Kafka 4.0 dropped versions 0 and 1.

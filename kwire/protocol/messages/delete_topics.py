@@ -3,9 +3,9 @@
 v0   (KIP-4)
 v1   throttle time (KIP-124)
 v2   throttling is the client's to carry out (KIP-219)
-v3   TOPIC_DELETION_DISABLED may be answered (KIP-322)
+v3   TOPIC_DELETION_DISABLED may be returned (KIP-322)
 v4   flexible (KIP-482)
-v5   error messages; THROTTLING_QUOTA_EXCEEDED may be answered (KIP-599)
+v5   error messages; THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599)
 v6   topics by id or by name (KIP-516)
 
 Kafka 4.0 dropped version 0.

@@ -1,7 +1,7 @@
 """DescribeCluster (key 60): brokers, controller and id of the cluster, without its topics.
 
 v0   flexible (KIP-700)
-v1   the controllers of KRaft can be asked too, for the controllers (KIP-919)
+v1   requests may go to the controllers of KRaft too, and return them (KIP-919)
 v2   fenced brokers on request (KIP-1073)
 """
 
@@ -11,7 +11,7 @@ from kwire.protocol.schema import Request, Response, Struct, since
 # endpoint_type
 BROKERS = 1
 CONTROLLERS = 2
-NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
+NOT_REQUESTED = -(2**31)  # authorised operations that were not requested
 
 
 class DescribeClusterRequest(Request["DescribeClusterResponse"], key=60, versions=(0, 2), flexible=0):

@@ -3,7 +3,7 @@
 v0   (KIP-48)
 v1   throttling is the client's to carry out (KIP-219)
 v2   flexible (KIP-482)
-v3   who asked for the token (KIP-373)
+v3   the principal that requested the token (KIP-373)
 
 Kafka 4.0 dropped version 0.
 """

@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15): state and members of classic groups, asked of their coordinator.
+"""DescribeGroups (key 15): state and members of classic groups, from their coordinator.
 
 v0   (the original consumer protocol)
 v1   throttle time (KIP-124)
@@ -12,7 +12,7 @@ v6   GROUP_ID_NOT_FOUND instead of a group in state Dead; error messages (KIP-10
 from kwire.protocol.fields import boolean, bytes_, int16, int32, string
 from kwire.protocol.schema import Request, Response, Struct, since
 
-NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
+NOT_REQUESTED = -(2**31)  # authorised operations that were not requested
 
 
 class DescribeGroupsRequest(Request["DescribeGroupsResponse"], key=15, versions=(0, 6), flexible=5):

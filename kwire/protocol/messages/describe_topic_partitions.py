@@ -6,7 +6,7 @@ v0   flexible (KIP-966)
 from kwire.protocol.fields import boolean, int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct
 
-NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
+NOT_REQUESTED = -(2**31)  # authorised operations that were not requested
 
 
 class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"], key=75, versions=(0, 0), flexible=0):

@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65): state and partitions of transactions, asked of their coordinator.
+"""DescribeTransactions (key 65): state and partitions of transactions, from their coordinator.
 
 v0   flexible (KIP-664)
 """

@@ -2,9 +2,9 @@
 
 v0   (KIP-98)
 v1   throttling is the client's to carry out (KIP-219)
-v2   PRODUCER_FENCED may be answered (KIP-588)
+v2   PRODUCER_FENCED may be returned (KIP-588)
 v3   flexible (KIP-482)
-v4   TRANSACTION_ABORTABLE may be answered (KIP-890)
+v4   TRANSACTION_ABORTABLE may be returned (KIP-890)
 v5   every transaction bumps the epoch: the response has the producer id and epoch to go on with (KIP-890)
 """
 

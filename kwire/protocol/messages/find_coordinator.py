@@ -5,7 +5,7 @@ v1   transactional ids too (KIP-98); throttle time, error messages
 v2   throttling is the client's to carry out (KIP-219)
 v3   flexible (KIP-482)
 v4   several keys in one request (KIP-699)
-v5   TRANSACTION_ABORTABLE may be answered (KIP-890)
+v5   TRANSACTION_ABORTABLE may be returned (KIP-890)
 v6   share-partitions, with keys "group:topic id:partition" (KIP-932)
 """
 

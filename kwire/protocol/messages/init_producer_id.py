@@ -4,8 +4,8 @@ v0   (KIP-98)
 v1   throttling is the client's to carry out (KIP-219)
 v2   flexible (KIP-482)
 v3   a producer may name its id and epoch, to go on with a bumped epoch after an error (KIP-360)
-v4   PRODUCER_FENCED may be answered (KIP-588)
-v5   TRANSACTION_ABORTABLE may be answered (KIP-890)
+v4   PRODUCER_FENCED may be returned (KIP-588)
+v5   TRANSACTION_ABORTABLE may be returned (KIP-890)
 v6   two-phase commit: keep a prepared transaction (KIP-939); not yet stable in 4.4
 """
 

@@ -4,12 +4,12 @@ v0   (the original consumer protocol)
 v1   a time limit for rebalances, apart from the session's (KIP-62)
 v2   throttle time (KIP-124)
 v3   throttling is the client's to carry out (KIP-219)
-v4   a first join is answered MEMBER_ID_REQUIRED with an id to join with (KIP-394)
+v4   a first join gets MEMBER_ID_REQUIRED with an id to join with (KIP-394)
 v5   static members (KIP-345)
 v6   flexible (KIP-482)
 v7   the protocol type in the response (KIP-559)
 v8   a reason, for the broker's log (KIP-800)
-v9   the response may tell the leader to skip the assignment (KIP-814)
+v9   the response may let the leader skip the assignment (KIP-814)
 """
 
 from kwire.protocol.fields import boolean, bytes_, int16, int32, string

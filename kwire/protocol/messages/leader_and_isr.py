@@ -1,7 +1,7 @@
 """LeaderAndIsr (key 4): the controller sends brokers the leaders and replicas of their partitions. ZooKeeper mode only.
 
 v0   (the original)
-v1   partitions that are new; KAFKA_STORAGE_ERROR may be answered (KIP-112)
+v1   partitions that are new; KAFKA_STORAGE_ERROR may be returned (KIP-112)
 v2   the broker's epoch; partitions by topic (KIP-380)
 v3   replicas being added and removed (KIP-455)
 v4   flexible (KIP-482)

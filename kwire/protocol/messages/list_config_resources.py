@@ -1,7 +1,7 @@
 """ListConfigResources (key 74): the resources that have a configuration of their own.
 
 v0   flexible; only client metrics, under the name ListClientMetricsResources (KIP-1000)
-v1   every type, those asked for or all (KIP-1142)
+v1   every type, the requested ones or all (KIP-1142)
 """
 
 from kwire.protocol.fields import int8, int16, int32, string

@@ -5,13 +5,13 @@ v1   the one offset of the first record at or after the timestamp, and its times
 v2   isolation level and throttle time (KIP-98): "latest" may mean the last stable offset
 v3   throttling is the client's to carry out (KIP-219)
 v4   leader epochs, to fence stale askers (KIP-320)
-v5   OFFSET_NOT_AVAILABLE may be answered (KIP-207)
+v5   OFFSET_NOT_AVAILABLE may be returned (KIP-207)
 v6   flexible (KIP-482)
-v7   -3 asks for the record with the highest timestamp (KIP-734)
-v8   -4 asks for the start of the broker's local log (KIP-405)
-v9   -5 asks for the last offset in tiered storage (KIP-1005)
+v7   -3 requests the record with the highest timestamp (KIP-734)
+v8   -4 requests the start of the broker's local log (KIP-405)
+v9   -5 requests the last offset in tiered storage (KIP-1005)
 v10  a time limit, for offsets in tiered storage (KIP-1075)
-v11  -6 asks for the first offset not yet copied to tiered storage (KIP-1023)
+v11  -6 requests the first offset not yet copied to tiered storage (KIP-1023)
 
 Kafka 4.0 dropped version 0.
 """

@@ -19,7 +19,7 @@ v13  a top-level error makes the client bootstrap again (KIP-1102)
 from kwire.protocol.fields import NO_ID, boolean, int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct, since
 
-NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
+NOT_REQUESTED = -(2**31)  # authorised operations that were not requested
 
 
 class MetadataRequest(Request["MetadataResponse"], key=3, versions=(0, 13), flexible=9):

@@ -9,7 +9,7 @@ v5   no retention time: the broker's configuration decides (KIP-211)
 v6   leader epochs (KIP-320)
 v7   static members (KIP-345)
 v8   flexible (KIP-482)
-v9   members of the new consumer groups may ask too, with their epoch (KIP-848)
+v9   members of the new consumer groups may commit too, with their epoch (KIP-848)
 v10  topics by id instead of name (KIP-848)
 
 Kafka 4.0 dropped versions 0 and 1.

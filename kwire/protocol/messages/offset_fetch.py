@@ -2,14 +2,14 @@
 
 v0   offsets are read from ZooKeeper
 v1   offsets are read from the group's coordinator
-v2   null asks for every topic; a top-level error (KIP-88)
+v2   null means every topic; a top-level error (KIP-88)
 v3   throttle time (KIP-124)
 v4   throttling is the client's to carry out (KIP-219)
 v5   leader epochs (KIP-320)
 v6   flexible (KIP-482)
 v7   the asker may insist on offsets that no open transaction can change (KIP-447)
 v8   several groups in one request (KIP-709)
-v9   the asking member of a new consumer group and its epoch (KIP-848)
+v9   the requesting member of a new consumer group and its epoch (KIP-848)
 v10  topics by id instead of name (KIP-848)
 
 Kafka 4.0 dropped version 0.

@@ -2,8 +2,8 @@
 
 v0   for followers only (KIP-101)
 v1   the response has the epoch (KIP-279)
-v2   current leader epoch, to fence stale askers; throttle time; consumers may ask (KIP-320)
-v3   the replica that asks (KIP-392)
+v2   current leader epoch, to fence stale requests; throttle time; consumers may send it (KIP-320)
+v3   the replica that sends it (KIP-392)
 v4   flexible (KIP-482)
 
 Kafka 4.0 dropped versions 0 and 1.

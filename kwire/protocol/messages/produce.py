@@ -4,14 +4,14 @@ v0   messages of magic 0
 v1   throttle time in the response (KIP-13)
 v2   messages of magic 1, with timestamps (KIP-32); the response has the log append time
 v3   record batches (magic 2), idempotence and transactions (KIP-98)
-v4   KAFKA_STORAGE_ERROR may be answered (KIP-112)
+v4   KAFKA_STORAGE_ERROR may be returned (KIP-112)
 v5   log start offset in the response (KIP-107)
 v6   throttling is the client's to carry out (KIP-219)
 v7   batches in zstd (KIP-110)
 v8   the records at fault and a message, in the response (KIP-467)
 v9   flexible (KIP-482)
-v10  the new leader, when the asked broker is not it (KIP-951)
-v11  TRANSACTION_ABORTABLE may be answered (KIP-890)
+v10  the new leader, when the broker is not it (KIP-951)
+v11  TRANSACTION_ABORTABLE may be returned (KIP-890)
 v12  a partition joins its transaction with its first batch (KIP-890)
 v13  topics by id instead of name (KIP-516)
 

@@ -7,7 +7,7 @@ v1   the first stable one (KIP-932)
 from kwire.protocol.fields import boolean, int16, int32, string, uuid
 from kwire.protocol.schema import Request, Response, Struct
 
-NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
+NOT_REQUESTED = -(2**31)  # authorised operations that were not requested
 
 
 class ShareGroupDescribeRequest(Request["ShareGroupDescribeResponse"], key=77, versions=(0, 1), flexible=0):

@@ -9,7 +9,7 @@ from kwire.protocol.messages.streams_group_heartbeat import StreamsEndpoint, Str
 from kwire.protocol.messages.streams_group_topology_description_update import StreamsTopologyDescription
 from kwire.protocol.schema import Request, Response, Struct, since
 
-NOT_REQUESTED = -(2**31)  # authorised operations that were not asked for
+NOT_REQUESTED = -(2**31)  # authorised operations that were not requested
 
 
 class StreamsGroupDescribeRequest(Request["StreamsGroupDescribeResponse"], key=89, versions=(0, 1), flexible=0):

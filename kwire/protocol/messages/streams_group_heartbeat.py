@@ -3,7 +3,7 @@
 Null means "as before" in the request and "nothing new" in the response.
 
 v0   flexible (KIP-1071)
-v1   the broker may ask for a description of the topology (KIP-1331); the acceptable recovery lag in 64 bits
+v1   the broker may request a description of the topology (KIP-1331); the acceptable recovery lag in 64 bits
 """
 
 from kwire.protocol.fields import boolean, int8, int16, int32, int64, string, uint16

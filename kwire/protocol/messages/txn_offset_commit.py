@@ -4,7 +4,7 @@ v0   (KIP-98)
 v1   throttling is the client's to carry out (KIP-219)
 v2   leader epochs (KIP-320)
 v3   flexible (KIP-482); the member and its generation, to fence zombies (KIP-447)
-v4   TRANSACTION_ABORTABLE may be answered (KIP-890)
+v4   TRANSACTION_ABORTABLE may be returned (KIP-890)
 v5   the group joins the transaction by this request; no AddOffsetsToTxn is needed before (KIP-890)
 v6   topics by id instead of name (KIP-1319)
 """

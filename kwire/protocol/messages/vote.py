@@ -1,4 +1,4 @@
-"""Vote (key 52): raft: ask for a vote, or whether one would be given.
+"""Vote (key 52): raft: request a vote, or whether one would be granted.
 
 v0   flexible (KIP-595)
 v1   directory ids of replica and voter, the leader's address (KIP-853)
