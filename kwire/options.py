@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import wraps
+from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from kwire.errors import ConfigurationError
@@ -280,8 +281,23 @@ def documents_options(
     return document
 
 
+def documents_keywords(declaring: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Add the options that a method takes as keywords to its docstring, from their declarations."""
+
+    def document(method: Callable[P, T]) -> Callable[P, T]:
+        if method.__doc__ is not None:  # python -OO
+            table = f"Options, with their defaults:\n\n{option_table(declaring, width=112)}"
+            method.__doc__ = f"{method.__doc__.rstrip()}\n\n{textwrap.indent(table, ' ' * 8)}\n"
+        return method
+
+    return document
+
+
 def _quoted(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    """Return a default as documentation shows it: a function by its name."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    return value.__name__.lstrip("_") if isinstance(value, FunctionType) else str(value)
 
 
 def _shown(value: object) -> str:

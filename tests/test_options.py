@@ -15,11 +15,13 @@ from kwire.broker.faults import Fault, FaultKwargs
 from kwire.broker.options import ClusterKwargs, Options
 from kwire.cluster import ClientConfig, ClientKwargs
 from kwire.consumer.options import ConsumerKwargs, ConsumerOptions
+from kwire.consumer.processor import ProcessorOptions
 from kwire.errors import ConfigurationError
 from kwire.option_names import FOREIGN, NOT_SUPPORTED, OWNERS
 from kwire.options import option_table, options_of
 from kwire.producer.options import ProducerKwargs, ProducerSettings
 from kwire.share.options import ShareConsumerKwargs, ShareConsumerOptions
+from kwire.share.processor import ShareProcessorOptions
 
 CLIENTS: list[Any] = [
     kwire.Producer,
@@ -255,12 +257,28 @@ def test_the_tables_of_names_lead_to_existing_options() -> None:
         (kwire.aio.ShareConsumer, [option_table(ShareConsumerOptions),
                                    option_table(ClientConfig, defaults={"allow_auto_create_topics": False})]),
         (kwire.Admin, [option_table(ClientConfig)]),
+        (kwire.Cluster, [option_table(ClientConfig)]),
     ],
 )  # fmt: skip
 def test_docstrings_list_every_option_with_its_default(client: Any, tables: list[str]) -> None:
     shown = "\n".join(line.removeprefix("    ") for line in (client.__doc__ or "").splitlines())
     for table in tables:
         assert table in shown, f"the docstring of {client} lacks\n{table}"
+
+
+@pytest.mark.parametrize(
+    ("client", "declaring"),
+    [
+        (kwire.Consumer, ProcessorOptions), (kwire.aio.Consumer, ProcessorOptions),
+        (kwire.ShareConsumer, ShareProcessorOptions), (kwire.aio.ShareConsumer, ShareProcessorOptions),
+    ],
+)  # fmt: skip
+def test_the_docstring_of_process_lists_its_options(client: Any, declaring: type[Any]) -> None:
+    shown = " ".join(client.process.__doc__.split())
+    for name, declared in options_of(declaring).items():
+        assert f" {name} [" in shown
+        assert " ".join(declared.doc.split()) in shown
+    assert "retry_if [always]" in shown
 
 
 def test_the_typed_keywords_of_the_embedded_broker_agree_with_its_options() -> None:

@@ -18,7 +18,7 @@ from kwire.cluster.events import ClusterEvent
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.thread import LoopThread
 from kwire.errors import ClosedError, ConfigurationError
-from kwire.options import translate_bootstrap
+from kwire.options import documents_options, translate_bootstrap
 
 T = TypeVar("T")
 
@@ -32,6 +32,7 @@ CLOSE_SECONDS = 30.0
 RAISED_SECONDS = 1.0
 
 
+@documents_options(ClientConfig)
 class Cluster:
     """A Kafka cluster whose connections, metadata and event loop several clients share.
 

@@ -48,7 +48,7 @@ from kwire.share.explain import ShareExplanation, explain
 from kwire.share.fetcher import ShareFetcher
 from kwire.share.membership import MemberState, PollTimer, ShareMembership
 from kwire.share.metrics import ShareConsumerMetrics
-from kwire.share.options import ShareConsumerOptions
+from kwire.share.options import CLIENT_DEFAULTS, ShareConsumerOptions
 from kwire.share.record import ShareRecord
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class ShareConsumerClient:
 
     def _set_up(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> None:
         check_names(self._name, bootstrap, options, ShareConsumerOptions, ClientConfig)
-        shared: dict[str, Any] = {"allow_auto_create_topics": False, **options}
+        shared: dict[str, Any] = {**CLIENT_DEFAULTS, **options}
         own = {name: shared.pop(name) for name in list(shared) if name in ShareConsumerOptions.option_names()}
         self._options = ShareConsumerOptions(**own)
         self._runtime = self._open_loop(bootstrap, shared)

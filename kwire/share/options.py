@@ -17,6 +17,9 @@ AcknowledgementMode = Literal["explicit", "implicit"]
 AcquireMode = Literal["batch_optimized", "record_limit"]
 ACQUIRE_MODES: dict[AcquireMode, int] = {"batch_optimized": 0, "record_limit": 1}
 
+# Options of every client that have another default here: a share consumer creates no topics.
+CLIENT_DEFAULTS: ClientKwargs = {"allow_auto_create_topics": False}
+
 
 class ShareConsumerKwargs(ClientKwargs, total=False):
     """The keywords of a share consumer: those of `ShareConsumerOptions` and of `ClientConfig`."""

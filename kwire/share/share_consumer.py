@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from kwire.cluster import Cluster
+from kwire.cluster import ClientConfig, Cluster
 from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
-from kwire.options import translate_bootstrap
+from kwire.options import documents_keywords, documents_options, translate_bootstrap
 from kwire.share.client import ShareConsumerClient
-from kwire.share.options import ShareConsumerKwargs
-from kwire.share.processor import ShareProcessor, ShareProcessorKwargs, make_share_processor
+from kwire.share.options import CLIENT_DEFAULTS, ShareConsumerKwargs, ShareConsumerOptions
+from kwire.share.processor import ShareProcessor, ShareProcessorKwargs, ShareProcessorOptions, make_share_processor
 from kwire.share.record import ShareRecord
 
 
+@documents_options(ShareConsumerOptions, ClientConfig, defaults=CLIENT_DEFAULTS)
 class ShareConsumer(ShareConsumerClient):
     """Reads topics together with the other members of a share group: a queue on Kafka (KIP-932, Kafka 4.2).
 
@@ -28,43 +29,8 @@ class ShareConsumer(ShareConsumerClient):
     record that is released, or whose lock ends, goes to any member again, up to the group's limit of deliveries. There
     is no order, and no position.
 
-    Options, with their defaults.
-
-    bootstrap                "host:port,host:port" of any brokers of the cluster, a list of such, or a `kwire.Cluster`
-    group                    [None] the share group; required
-    acknowledgement_mode     ["explicit"] "explicit": each record is acknowledged by itself; "implicit": the next poll
-                             accepts all records of the last one
-    acquire_mode             ["batch_optimized"] "batch_optimized" acquires whole batches, and so more than
-                             max_poll_records; "record_limit" never more (Kafka 4.2)
-    renew                    [False] renew the locks of records that are being processed, up to max_processing_ms (Kafka
-                             4.2)
-    max_processing_ms        [300_000 ms] with renew, the longest time that a record may take
-    max_poll_records         [500 records] the limit of one poll
-    max_poll_interval_ms     [300_000 ms] without a poll for longer than this, the consumer leaves the group until the
-                             next one
-    max_wait_ms              [500 ms] how long a broker may wait for min_bytes
-    min_bytes                [1 bytes] a broker waits for this many bytes, up to max_wait_ms
-    max_bytes                [16_777_216 bytes] the limit of one fetch from one broker
-    rack                     [""] the rack, for the assignment
-    check_crc                [True] whether to verify the checksums of batches
-
-    and those of every client:
-
-    client_id                ["kwire"] the name in the brokers' logs, metrics and quotas
-    tls                      [None] True for TLS with the system's certificate authorities, or a `kwire.Tls`
-    sasl                     [None] how to log in: `kwire.Sasl("SCRAM-SHA-512", user, password)`
-    request_timeout_ms       [30_000 ms] a broker may take this long to answer; then its connection is closed
-    connect_timeout_ms       [10_000 ms] a connection may take this long, TLS and SASL included
-    idle_timeout_ms          [540_000 ms] an unused connection is closed after this
-    metadata_max_age_ms      [300_000 ms] metadata is refreshed after this even if nothing went wrong
-    retry_backoff_ms         [100 ms] the first pause before a retry; it doubles up to the maximum, with jitter
-                             (KIP-580)
-    retry_backoff_ms_max     [1_000 ms] the longest pause before a retry
-    reconnect_backoff_ms     [50 ms] the first pause before connecting to a broker again; it doubles likewise
-    reconnect_backoff_ms_max [1_000 ms] the longest pause before connecting again
-    max_frame_bytes          [104_857_600 bytes] a larger response is refused
-    max_in_flight            [5 requests] requests sent on one connection and not yet answered
-    allow_auto_create_topics [False] whether brokers may create a topic that a client asks for
+    The options used most: group, acknowledgement_mode, renew, max_poll_records, tls and sasl.
+    `help(kwire.ShareConsumer)` and the page "Options" of the documentation have all of them, with defaults and units.
 
     `poll` and iteration raise errors that waiting does not end, each once; a group that refuses this member raises at
     every poll. Retriable errors are not raised. No broker is contacted before `subscribe`.
@@ -85,13 +51,14 @@ class ShareConsumer(ShareConsumerClient):
     explain = blocking(ShareConsumerClient._explain)
     close = blocking(ShareConsumerClient._close)
 
+    @documents_keywords(ShareProcessorOptions)
     def process(self, function: Callable[[Any], Any], **options: Unpack[ShareProcessorKwargs]) -> ShareProcessor:
         """Process the records of the subscription by `function`, in parallel.
 
         Threads call a plain function, tasks of an event loop in a thread of its own a coroutine function.
         A record is accepted when `function` has returned, and released when it raised, so that the group delivers it
         again; rejected when its retries are used up. There is no order. `run` polls until `stop`; nothing else may poll
-        meanwhile. Options: see `ShareProcessorOptions`. With renew=True locks are kept while calls run.
+        meanwhile. With renew=True locks are kept while calls run.
 
         >>> processor = consumer.process(handle, concurrency=64)      # doctest: +SKIP
         >>> processor.run()                                           # doctest: +SKIP
