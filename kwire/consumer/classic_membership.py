@@ -470,10 +470,8 @@ class ClassicMembership(GroupMember):
             else:
                 self._synced(name, result.assignment, now)
 
-        timeout_ms = max(self.context.request_timeout_ms, self.options.rebalance_timeout_ms + _JOIN_GRACE_MS)
-        self._outbox.append(
-            PendingRequest(self.route, SyncGroupRequest, build, done, timeout_ms=timeout_ms, connection="join")
-        )
+        # Unlike JoinGroup it waits for the leader only, not for slow programs: request_timeout_ms is enough (Java).
+        self._outbox.append(PendingRequest(self.route, SyncGroupRequest, build, done, connection="join"))
 
     def _sync_failed(self, code: int, sent: tuple[str, int], now: float) -> None:
         is_unchanged = sent == (self.member_id, self.epoch)

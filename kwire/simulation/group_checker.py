@@ -38,7 +38,7 @@ class GroupPromises:
 @dataclass(slots=True, eq=False)
 class _Ownership:
     since: float
-    committed_min: int | None  # the lowest committed offset since then; None: there was none
+    committed_min: int  # the lowest committed offset since then
     position: int | None = None  # the next offset to be handed out; None before the first
     is_sought: bool = False
 
@@ -122,7 +122,7 @@ class GroupChecker:
         others = [name for name in partition.owners if name != event.member]
         if others and self._promises.is_gentle:
             self._find("two owners", event, f"assigned, and {', '.join(others)} has it")
-        partition.owners[event.member] = _Ownership(event.at, partition.committed)
+        partition.owners[event.member] = _Ownership(event.at, partition.committed or 0)
         partition.since[event.member] = event.at
 
     def _handed(self, event: MemberEvent, partition: _Partition, owned: _Ownership | None) -> None:
@@ -135,7 +135,7 @@ class GroupChecker:
             missed = partition.next_offset(partition.committed_max)
             if missed is not None and event.offset > missed:
                 self._find("skipped", event, f"began at {event.offset}, and nobody had committed {missed}")
-            if owned.committed_min is not None and event.offset < owned.committed_min:
+            if event.offset < owned.committed_min:
                 self._find("went back", event, f"began at {event.offset}, {owned.committed_min} was committed")
         else:
             expected = partition.next_offset(owned.position)
@@ -158,9 +158,7 @@ class GroupChecker:
         partition.committed = event.offset
         partition.committed_max = max(partition.committed_max, event.offset)
         for owned in partition.owners.values():
-            owned.committed_min = (
-                event.offset if owned.committed_min is None else min(owned.committed_min, event.offset)
-            )
+            owned.committed_min = min(owned.committed_min, event.offset)
 
     # -- after the faults
 

@@ -36,7 +36,7 @@ _GROUP_CONFIG: Mapping[str, Sequence[Any]] = {
     "request_timeout_ms": (1_000, 3_000),
     "retry_backoff_ms": (10, 100),
     "retry_backoff_ms_max": (200, 1_000),
-    "metadata_max_age_ms": (2_000, 300_000),
+    "metadata_max_age_ms": (1_000, 5_000),  # so that members see new partitions
 }
 _CLASSIC: Mapping[str, Sequence[Any]] = {
     "group_protocol": ("classic",),
@@ -44,14 +44,27 @@ _CLASSIC: Mapping[str, Sequence[Any]] = {
     "session_timeout_ms": (1_500, 3_000),
     "heartbeat_interval_ms": (200, 500),
 }
+# No program is slow enough to lose its membership.
+_PATIENT: Mapping[str, Sequence[Any]] = {"max_poll_interval_ms": (30_000, 300_000), "max_poll_records": (1, 5, 20)}
 _MEMBER: Mapping[str, Sequence[Any]] = {
     "max_poll_records": (1, 5, 50, 500),
     "max_wait_ms": (100, 500),
-    "max_poll_interval_ms": (2_000, 10_000, 300_000),
+    "max_poll_interval_ms": (2_000, 5_000, 10_000),
     "commit_interval_ms": (100, 500, 2_000),
     "partition_max_bytes": (200, 2_000, 100_000),
 }
-_MEMBER_FAULTS: Mapping[str, int] = {"kill": 5, "close member": 4}
+_CONSUMER: Mapping[str, Sequence[Any]] = {
+    "group_protocol": ("consumer",),
+    "remote_assignor": (None, "uniform", "range"),
+}
+# What members and their users do, and what happens to a whole cluster.
+_MEMBER_FAULTS: Mapping[str, int] = {
+    "kill": 5, "close member": 4, "slow": 3, "raise": 2, "pause": 2, "seek": 1, "grow": 2,
+}  # fmt: skip
+_CLUSTER_FAULTS: Mapping[str, int] = {
+    **_MEMBER_FAULTS, "freeze": 4, "group request": 12, "cut": 4, "silence": 2, "hold": 3, "trickle": 1, "refuse": 2,
+    "stop": 5, "move": 3, "lag": 2, "throttle": 1, "metadata": 2, "jump": 1,
+}  # fmt: skip
 
 # Requests of groups, with how often they are disturbed.
 _APIS: Mapping[str, Sequence[ApiKey]] = {
@@ -59,6 +72,10 @@ _APIS: Mapping[str, Sequence[ApiKey]] = {
         ApiKey.JOIN_GROUP, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT,
         ApiKey.LEAVE_GROUP, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH,
         ApiKey.OFFSET_FETCH, ApiKey.FIND_COORDINATOR, ApiKey.FETCH, ApiKey.LIST_OFFSETS,
+    ),
+    "consumer": (
+        *(ApiKey.CONSUMER_GROUP_HEARTBEAT,) * 6, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH, ApiKey.OFFSET_FETCH, ApiKey.FIND_COORDINATOR, ApiKey.FETCH, ApiKey.LIST_OFFSETS,
     ),
 }  # fmt: skip
 _COORDINATOR_CODES = (
@@ -78,6 +95,8 @@ class GroupScenario(Scenario):
     member_config: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _GROUP_CONFIG)
     commits: Sequence[str] = ("auto", "auto", "marks", "manual", "async")
     protocol: str = "classic"
+    same: tuple[str, ...] = ()  # settings that are the same for all members
+    static_share: float = 0.0  # of the members
 
     def plan(self, seed: int) -> Plan:
         return _GroupDraw(self, seed).plan()
@@ -99,8 +118,50 @@ GROUP_SCENARIOS: Mapping[str, Scenario] = {
         _group(
             "cooperative",
             "classic members with the cooperative-sticky assignor are killed, closed and started again",
-            member_settings=_CLASSIC,
+            member_settings={**_CLASSIC, **_PATIENT},
             faults=_MEMBER_FAULTS,
+        ),
+        _group(
+            "eager",
+            "classic members that give up everything in each rebalance, and all faults",
+            member_settings={**_CLASSIC, "assignors": ("range", "roundrobin", "sticky")},
+            same=("assignors",),
+            faults=_CLUSTER_FAULTS,
+            faults_max=10,
+        ),
+        _group(
+            "classic",
+            "classic members with the cooperative-sticky assignor, and all faults",
+            member_settings=_CLASSIC,
+            faults=_CLUSTER_FAULTS,
+            faults_max=10,
+        ),
+        _group(
+            "static",
+            "static members of classic groups, and all faults",
+            member_settings={**_CLASSIC, "assignors": ("cooperative-sticky", "range")},
+            same=("assignors",),
+            static_share=1.0,
+            faults={**_CLUSTER_FAULTS, "kill": 10},
+            faults_max=10,
+        ),
+        _group(
+            "new",
+            "members of the new protocol (KIP-848) are killed, closed and started again",
+            member_settings={**_CONSUMER, **_PATIENT},
+            same=("remote_assignor",),
+            protocol="consumer",
+            faults=_MEMBER_FAULTS,
+        ),
+        _group(
+            "consumer",
+            "members of the new protocol (KIP-848), static ones among them, and all faults",
+            member_settings=_CONSUMER,
+            same=("remote_assignor",),
+            protocol="consumer",
+            static_share=0.3,
+            faults=_CLUSTER_FAULTS,
+            faults_max=10,
         ),
     )
 }
@@ -110,6 +171,7 @@ class _GroupDraw(Draw):
     def __init__(self, scenario: GroupScenario, seed: int) -> None:
         super().__init__(scenario, seed)
         self._group = scenario
+        self._shared = {name: self._random.choice(scenario.member_settings[name]) for name in scenario.same}
         self._names = ["p0"]
         self._members = [f"m{index}" for index in range(self._random.randint(*scenario.members))]
 
@@ -119,7 +181,9 @@ class _GroupDraw(Draw):
 
     def _member_plan(self, name: str) -> MemberPlan:
         random, scenario = self._random, self._group
-        settings = {"group": "g", **self._choose(scenario.member_settings)}
+        settings = {"group": "g", **self._choose(scenario.member_settings), **self._shared}
+        if random.random() < scenario.static_share:
+            settings["group_instance_id"] = name
         commits = random.choice(scenario.commits)
         settings["commit"] = commits if commits in ("auto", "marks") else "manual"
         return MemberPlan(

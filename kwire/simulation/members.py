@@ -165,7 +165,7 @@ class Process:
         )  # fmt: skip
         self._random = random
         self._plan = member.plan
-        self._paused: set[TopicPartition] = set()
+        self._is_behind = False  # a commit failed, and no later one has succeeded
         self.program = Program(self.world, self._run(), self._ended)
 
     # -- what is done to it
@@ -221,10 +221,19 @@ class Process:
                 self.consumer.mark(record)
 
     async def _commit(self, records: Sequence[ConsumerRecord]) -> None:
-        if records and self._plan.commits == "manual":
-            await self.consumer.commit(self._random.choice((None, records)))
-        elif records and self._plan.commits == "async":
-            self.consumer.commit_async(on_done=lambda offsets, error: None)
+        if not (records or self._is_behind) or self._plan.commits not in ("manual", "async"):
+            return
+        if self._plan.commits == "manual":
+            what = records if records and not self._is_behind and self._random.random() < 0.5 else None
+            self._is_behind = True
+            await self.consumer.commit(what)
+            self._is_behind = False
+        else:
+            self._is_behind = False
+            self.consumer.commit_async(on_done=self._commit_ended)
+
+    def _commit_ended(self, offsets: object, error: KwireError | None) -> None:
+        self._is_behind |= error is not None
 
     async def _obey(self) -> None:
         """Do what disturbances have ordered."""

@@ -265,10 +265,11 @@ _SETTLING_SECONDS = 30.0
 # A probe is sent again, because it may meet dead connections, or partitions that the client does not know yet.
 _PROBES, _PROBE_SECONDS = 4, 5.0
 # How long a group may take to own, process and commit everything, and then to close.
-_GROUP_SECONDS, _CLOSING_SECONDS = 30.0, 60.0
+_GROUP_SECONDS, _CLOSING_SECONDS = 60.0, 60.0
 # The disturbances that separate no member from its group, and those of them after which nothing is read again.
 _TIDY = (CloseMember, SlowMember, PauseMember, RaiseInCallback, AddPartitions)
 _GENTLE = (*_TIDY, KillMember, SeekMember)
+_NEVER_SLOW_MS = 30_000  # a poll interval that no program exceeds
 # How long bytes and delayed requests may be under way.
 _LATE_SECONDS = 15.0
 # Turns that a loop may make for each virtual second, and for each record.
@@ -356,9 +357,7 @@ class Run:
                 self._found += producer.conduct.anomalies
             checker = Checker(self.history, self._promises(), buffered)
             self._found += [*checker.anomalies(), *anomalies_of_transactions(self.history)]
-            self._found += self.group.anomalies(
-                self.history.logs, is_gentle=self._has_only(_GENTLE), is_tidy=self._is_tidy
-            )
+            self._found += self.group.anomalies(self.history.logs, is_gentle=self._is_gentle, is_tidy=self._is_tidy)
         report.anomalies = self._found
         report.seconds = self.world.now()
         report.digest = self.trace.digest()
@@ -376,7 +375,14 @@ class Run:
     @property
     def _is_tidy(self) -> bool:
         """Return whether nothing is processed twice. A commit by the program itself may be too late for that."""
-        return self._has_only(_TIDY) and all(plan.commits in ("auto", "marks") for plan in self.plan.members)
+        is_automatic = all(plan.commits in ("auto", "marks") for plan in self.plan.members)
+        return is_automatic and self._is_gentle and self._has_only(_TIDY)
+
+    @property
+    def _is_gentle(self) -> bool:
+        """Return whether nothing separates a member from the group, not even a slow program."""
+        intervals = [plan.settings["max_poll_interval_ms"] for plan in self.plan.members]
+        return all(interval >= _NEVER_SLOW_MS for interval in intervals) and self._has_only(_GENTLE)
 
     def _has_only(self, kinds: tuple[type, ...]) -> bool:
         return all(isinstance(one, kinds) for one in self.plan.disturbances)

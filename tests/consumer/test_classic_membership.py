@@ -169,6 +169,16 @@ def test_every_version_joins(join: int, sync: int) -> None:
     assert world.caller.owned == set(T)
 
 
+def test_a_sync_that_is_never_answered_ends_after_the_request_timeout() -> None:
+    """Not after the rebalance timeout: for five minutes the group would wait for a leader whose request got lost."""
+    world = World()
+    world.join()
+    sync = world.until("SyncGroup")
+    assert sync.call.timeout_ms is None  # request_timeout_ms
+    sync.fail(RequestTimeoutError("late"))
+    assert world.until("JoinGroup", limit=2.0)
+
+
 def test_the_leader_divides_the_partitions() -> None:
     world = World(assignors=("range",))
     world.join(leader="m", members={"m": ["t"], "n": ["t", "u"]})
