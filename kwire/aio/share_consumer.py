@@ -59,13 +59,13 @@ class ShareConsumer(ShareConsumerClient):
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ShareConsumerKwargs]) -> None:
         self._set_up(bootstrap, options)
 
-    subscribe = ShareConsumerClient._subscribe
-    unsubscribe = ShareConsumerClient._unsubscribe
-    poll = ShareConsumerClient._poll
-    commit = ShareConsumerClient._commit
-    metrics = ShareConsumerClient._metrics
-    explain = ShareConsumerClient._explain
-    close = ShareConsumerClient._close
+    subscribe = awaited(ShareConsumerClient._subscribe)
+    unsubscribe = awaited(ShareConsumerClient._unsubscribe)
+    poll = awaited(ShareConsumerClient._poll)
+    commit = awaited(ShareConsumerClient._commit)
+    metrics = awaited(ShareConsumerClient._metrics)
+    explain = awaited(ShareConsumerClient._explain)
+    close = awaited(ShareConsumerClient._close)
 
     @documents_keywords(ShareProcessorOptions)
     def process(self, function: Callable[[Any], Any], **options: Unpack[ShareProcessorKwargs]) -> ShareProcessor:

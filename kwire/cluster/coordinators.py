@@ -6,7 +6,7 @@ An entry is valid until a coordinator says that it is not one (`forget`) or its 
 from __future__ import annotations
 
 from kwire.cluster.requests import CoordinatorKind, ToCoordinator
-from kwire.errors import broker_error
+from kwire.errors import KwireError, broker_error
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 _KINDS: dict[CoordinatorKind, int] = {"group": 0, "transaction": 1}
@@ -19,6 +19,7 @@ class Coordinators:
     def __init__(self) -> None:
         self._nodes: dict[ToCoordinator, int] = {}
         self._lookups: set[ToCoordinator] = set()
+        self.failures: dict[ToCoordinator, KwireError] = {}  # of the last lookup, until one succeeds
 
     def node(self, route: ToCoordinator) -> int | None:
         return self._nodes.get(route)
@@ -46,6 +47,8 @@ class Coordinators:
         if found.error_code:
             raise broker_error(found.error_code, found.error_message, api="FindCoordinator", group=route.key)
         self._nodes[route] = found.node_id
+        self.failures.pop(route, None)
 
-    def failed(self, route: ToCoordinator) -> None:
+    def failed(self, route: ToCoordinator, error: KwireError) -> None:
         self._lookups.discard(route)
+        self.failures[route] = error

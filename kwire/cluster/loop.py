@@ -235,6 +235,7 @@ class EventLoop:
         self._machines: list[tuple[StateMachine, ClusterView]] = []
         self._probe_purpose: dict[int, Purpose] = {}  # by node: the connection that probes it
         self._waiting: list[PendingRequest] = []  # for a broker, or for a back-off
+        self._throttled_until: dict[tuple[int, Purpose], float] = {}  # connections to coordinators
         self._posted: deque[Callable[[], object]] = deque()
         self._next_broker_at = 0.0
         self._brokers_tried = 0
@@ -266,6 +267,13 @@ class EventLoop:
 
     def forget_coordinator(self, route: ToCoordinator) -> None:
         self._coordinators.forget(route)
+
+    def coordinator_error(self, route: ToCoordinator) -> KwireError | None:
+        """Return the last failure of the lookup of a coordinator that is not known; None while it is, or at first."""
+        node = self._coordinators.node(route)
+        if node is not None and self._may_reach(node):
+            return None
+        return self._coordinators.failures.get(route)
 
     def unreachable_since(self, node: int) -> Failure | None:
         return self._recovery.failures.get(node)
@@ -446,6 +454,8 @@ class EventLoop:
                 pass
             case ResponseReceived(PendingRequest() as pending, _, response):
                 pending.was_written = True
+                if isinstance(pending.route, ToCoordinator):
+                    self._note_throttle(pending, response)
                 self._finish(pending, response)
             case RequestFailed(PendingRequest() as pending, _, error, was_sent):
                 pending.was_written = was_sent
@@ -480,6 +490,24 @@ class EventLoop:
 
     # -- requests
 
+    def _note_throttle(self, pending: PendingRequest, response: Response) -> None:
+        """Send no more to a coordinator on this connection for as long as it says (KIP-219): it would not read it."""
+        throttle_ms: int = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._throttled_until[pending.node, pending.purpose] = self._now + throttle_ms / 1000
+
+    def _is_throttled(self, pending: PendingRequest, node: int) -> bool:
+        """Return whether a request to a coordinator must wait, and have it wait; its time begins after that."""
+        until = self._throttled_until.get((node, pending.purpose))
+        if until is None or not isinstance(pending.route, ToCoordinator):
+            return False
+        if self._now >= until:
+            del self._throttled_until[node, pending.purpose]
+            return False
+        pending.deadline += until - max(self._now, pending.retry_at)
+        pending.retry_at = until
+        return True
+
     def _failed(self, pending: PendingRequest, error: KwireError) -> None:
         is_over = self._now >= pending.deadline or self._is_over(pending)
         if isinstance(error, NodeError) and pending.may_retry and not is_over:
@@ -509,7 +537,7 @@ class EventLoop:
                 self._finish(pending, self._timeout_error(pending))
                 continue
             node = self._target(pending.route) if self._now >= pending.retry_at else NO_NODE
-            if node != NO_NODE and self.is_ready(node, pending.purpose):
+            if node != NO_NODE and self.is_ready(node, pending.purpose) and not self._is_throttled(pending, node):
                 self._send(pending, node)
                 continue
             fatal = self._fatal_failure(node, pending.purpose)
@@ -522,7 +550,7 @@ class EventLoop:
         try:
             session = self._connections.ready[pending.purpose][node]
             version = session.version(pending.api, pending.at_most)
-            pending.broker, pending.version = session.peer, version
+            pending.node, pending.broker, pending.version = node, session.peer, version
             request = pending.build(version)
             self._connections.send(
                 node,
@@ -577,7 +605,7 @@ class EventLoop:
                     except KwireError as error:
                         result = error
                 if isinstance(result, KwireError):
-                    self._coordinators.failed(route)
+                    self._coordinators.failed(route, result)
                     self._coordinator_unknown(route, result, now)
 
             self.enqueue(
@@ -730,7 +758,8 @@ class EventLoop:
                 pending.deadline = self._now + timeout_ms / 1000
                 pending.purpose = _purpose(pending, client, view.purpose)
                 node = self._target(pending.route)
-                if node != NO_NODE and self.is_ready(node, pending.purpose):
+                is_ready = node != NO_NODE and self.is_ready(node, pending.purpose)
+                if is_ready and not self._is_throttled(pending, node):
                     self._send(pending, node)
                 else:
                     self._waiting.append(pending)

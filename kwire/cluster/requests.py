@@ -23,9 +23,10 @@ CoordinatorKind = Literal["group", "transaction"]
 
 # The use of a connection. A broker handles the requests of a connection one after the other, so requests that may wait
 # there (a fetch for records, a coordinator for members) have connections of their own. The purposes are
-# "produce", "fetch", "coordinator", "join" and "general". A JoinGroup waits at the coordinator for the other members,
-# so that it would hold up heartbeats and commits: "join" is for it and for SyncGroup. Clients that share a loop have
-# connections of their own to fetch and to join, under purposes such as "fetch 2": one may wait for the other.
+# "produce", "fetch", "coordinator", "join", "leave" and "general". A JoinGroup waits at the coordinator for the other
+# members, so that it would hold up heartbeats and commits: "join" is for it and for SyncGroup. "leave" is for the
+# second attempt to leave a group, when the first may be stuck. Clients that share a loop have connections of their own
+# to fetch and to join, under purposes such as "fetch 2": one may wait for the other.
 Purpose = str
 
 
@@ -95,7 +96,8 @@ class PendingRequest:
     # Set by the loop: the client, and whether it has left the loop, so that a response is dropped.
     client: LoopClient | None = field(default=None, init=False)
     is_abandoned: bool = field(default=False, init=False)
-    # Set by the loop when it sends: the broker as errors name it, and the version of the API.
+    # Set by the loop when it sends: the broker, by its id and as errors name it, and the version of the API.
+    node: int = field(default=-1, init=False)
     broker: str | None = field(default=None, init=False)
     version: int | None = field(default=None, init=False)
     # Set by the loop while the request waits for a broker, for a back-off or for its response: `last_error` is that of

@@ -24,7 +24,7 @@ from kwire.cluster.events import ClusterEvent
 from kwire.cluster.loop import EventLoop, LoopClient
 from kwire.cluster.metadata import Snapshot
 from kwire.cluster.metrics import ClusterMetrics
-from kwire.cluster.requests import ClusterView, PendingRequest, Purpose, Route, StateMachine
+from kwire.cluster.requests import ClusterView, PendingRequest, Purpose, Route, StateMachine, ToCoordinator
 from kwire.errors import ClosedError, KwireError, RequestTimeoutError
 from kwire.net import Clock, KafkaSelector, SystemClock
 from kwire.protocol import Request, Response
@@ -103,6 +103,10 @@ class LoopThread:
     def metrics(self) -> ClusterMetrics:
         """Return the counts about brokers. Call it on the loop's thread, or when the loop does not run."""
         return self._loop.metrics()
+
+    def coordinator_error(self, route: ToCoordinator) -> KwireError | None:
+        """Return why a coordinator is not known, or None if it is. Call it on the loop's thread."""
+        return self._loop.coordinator_error(route)
 
     @property
     def view(self) -> ClusterView:

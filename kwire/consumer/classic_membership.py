@@ -35,6 +35,7 @@ from kwire.consumer.assignors import (
 from kwire.consumer.commits import COORDINATOR_MOVED_CODES, fenced_instance
 from kwire.consumer.group_member import (
     LEAVE_SECONDS_MAX,
+    Departure,
     GroupContext,
     GroupMember,
     HeartbeatPace,
@@ -83,12 +84,16 @@ _FATAL_REMEDIES: Mapping[int, str] = {
 
 
 class ClassicMembership(GroupMember):
-    """The part of `Membership` that speaks the classic protocol."""
+    """The part of `Membership` that speaks the classic protocol.
+
+    `member_id` is that of a member of this consumer whose LeaveGroup had no response: joining as that member, a group
+    that still has it need not wait for the end of its session.
+    """
 
     protocol: Literal["classic", "consumer"] = "classic"
 
-    def __init__(self, context: GroupContext, steps: Steps, subscription: Subscription) -> None:
-        super().__init__(context, steps, subscription)
+    def __init__(self, context: GroupContext, steps: Steps, subscription: Subscription, member_id: str = "") -> None:
+        super().__init__(context, steps, subscription, member_id)
         self._assignors = {assignor.name: assignor for assignor in context.options.assignors}
         self._has_own_assignor = any(type(one) not in ASSIGNORS.values() for one in self._assignors.values())
         self._is_cooperative = common_protocol(context.options.assignors) is RebalanceProtocol.COOPERATIVE
@@ -110,7 +115,6 @@ class ClassicMembership(GroupMember):
         self._heartbeat_failures = 0
         self._pace = HeartbeatPace()
         self._session_since = 0.0  # when the coordinator last took a heartbeat
-        self._leave_until: float | None = None
         self._outbox: list[PendingRequest] = []
         self._now = 0.0
         if subscription.regex is not None:
@@ -130,8 +134,8 @@ class ClassicMembership(GroupMember):
 
     def deadline(self) -> float | None:
         times: list[float] = []
-        if self._leave_until is not None:
-            times.append(self._leave_until)
+        if self.departure is not None and (leave_at := self.departure.deadline()) is not None:
+            times.append(leave_at)
         if self._demand is not None and self._round is None and self.steps.is_idle:
             times.append(self._not_before)
             times.append(self._metadata_until)
@@ -174,7 +178,7 @@ class ClassicMembership(GroupMember):
     def poll_expired(self, now: float) -> None:
         self._now = now
         if self.options.instance_id is None and self.member_id:
-            self._outbox.append(self._leave_request("polls are too far apart", lambda: None))
+            self._outbox.append(self._leave_request("polls are too far apart", None, lambda has_response: None))
         self._end_round()
         self.set_generation(self.member_id if self.options.instance_id is not None else "", -1)
         self.state = MemberState.STALE
@@ -683,25 +687,27 @@ class ClassicMembership(GroupMember):
         if self.state is MemberState.PREPARE_LEAVING:
             if self.steps.is_idle:
                 self.steps.take_away(set(self.steps.owned), self._send_leave, now)
-        elif self._leave_until is not None and now >= self._leave_until:
-            self._finish_leave()
+        elif self.departure is not None:
+            self._outbox += self.departure.turn(now)
 
     def _send_leave(self, now: float) -> None:
         self.state = MemberState.LEAVING
         is_static = self.options.instance_id is not None
         if not self.member_id or self.leave_mode == "remain" or (is_static and self.leave_mode == "default"):
-            self._finish_leave()
+            self._finish_leave(True)
             return
-        self._leave_until = now + LEAVE_SECONDS_MAX
-        self._outbox.append(self._leave_request("the consumer is closed or has unsubscribed", self._finish_leave))
+        request = partial(self._leave_request, "the consumer is closed or has unsubscribed")
+        self.departure = Departure(request, self._finish_leave, now)
+        self._outbox += self.departure.turn(now)
 
-    def _finish_leave(self) -> None:
+    def _finish_leave(self, has_response: bool) -> None:
         if self.state is MemberState.LEAVING:
-            self._leave_until = None
+            self.departure = None
+            self.kept_id = "" if has_response else self.member_id
             self.set_generation("", -1)
             self.left()
 
-    def _leave_request(self, reason: str, on_done: Callable[[], object]) -> PendingRequest:
+    def _leave_request(self, reason: str, connection: str | None, on_done: Callable[[bool], object]) -> PendingRequest:
         group, member_id, instance_id = self.options.group, self.member_id, self.options.instance_id
 
         def build(version: int) -> LeaveGroupRequest:
@@ -714,10 +720,13 @@ class ClassicMembership(GroupMember):
             self._now = now
             if isinstance(result, LeaveGroupResponse) and result.error_code:
                 _log.info("group %s: leaving was refused: %s", group, broker_error(result.error_code))
-            on_done()
+                self.must_forget_coordinator |= result.error_code in COORDINATOR_MOVED_CODES
+            is_taken = isinstance(result, LeaveGroupResponse) and result.error_code not in COORDINATOR_MOVED_CODES
+            self.context.wake()
+            on_done(is_taken)
 
         timeout_ms = int(LEAVE_SECONDS_MAX * 1000)
-        return PendingRequest(self.route, LeaveGroupRequest, build, done, timeout_ms=timeout_ms)
+        return PendingRequest(self.route, LeaveGroupRequest, build, done, timeout_ms=timeout_ms, connection=connection)
 
 
 def _broken_assignor(error: Exception) -> KwireError:

@@ -80,9 +80,9 @@ T = TypeVar("T")
 
 
 class ConsumerClient:
-    """The methods of both faces. `_waiter` is how the face waits."""
+    """The methods of both faces. `_waiter` is how the face waits, or the thread that ends the consumer's cluster."""
 
-    _waiter: ClassVar[Waiter]
+    _waiter: Waiter
     _name: ClassVar[str]  # of the face, for errors
     _reading: RecordReader | None  # the iteration's reader, which it uses without the lock
 

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from kwire.cluster import Backoff, ClusterView, GroupMetadata, PendingRequest, Snapshot, ToCoordinator
 from kwire.cluster.metadata import NO_ID
+from kwire.cluster.metrics import Histogram
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.offsets import NO_OFFSET, CommittedRequest, Offset
 from kwire.errors import (
@@ -146,6 +147,7 @@ class CommitManager:
         self.is_epoch = False  # whether the generation is a member epoch (KIP-848)
         self.owned: Collection[TopicPartition] | None = None  # None: whatever the caller assigned
         self.member: CommittingMember | None = None
+        self.latency = Histogram()  # of OffsetCommit requests
         self._unknown_topic_timeout = unknown_topic_timeout_ms / 1000
         self._backoff = backoff
         self._random = random
@@ -296,6 +298,7 @@ class CommitManager:
         has_ids = all(self._topic_id(topic) != NO_ID for topic, _ in self._pending)
         sent = self.generation
         ids: dict[UUID, str] = {}
+        began = self._now
 
         def build(version: int) -> OffsetCommitRequest:
             nonlocal sent
@@ -311,6 +314,7 @@ class CommitManager:
 
         def done(result: Response | KwireError | None, now: float) -> None:
             self._is_active = False
+            self.latency.observe(max(0.0, now - began))
             if isinstance(result, OffsetCommitResponse):
                 self._handle_commit_response(result, ids, sent, now)
             else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from math import inf
 from random import Random
 from typing import Literal
@@ -21,9 +22,10 @@ from kwire.cluster import ClusterView, GroupMetadata, PendingRequest
 from kwire.cluster.metadata import ALL_TOPICS
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.buffer import ClientError
-from kwire.consumer.commits import fenced_instance
+from kwire.consumer.commits import COORDINATOR_MOVED_CODES, fenced_instance
 from kwire.consumer.group_member import (
     LEAVE_SECONDS_MAX,
+    Departure,
     GroupContext,
     GroupMember,
     HeartbeatPace,
@@ -108,7 +110,6 @@ class ConsumerMembership(GroupMember):
         self._sent_owned: frozenset[tuple[UUID, int]] | None = None
         self._unreleased_since: float | None = None
         self._error_polls = -1  # the poll that got the last error that is no end
-        self._leave_until: float | None = None
         self._outbox: list[PendingRequest] = []
         self._now = 0.0
         context.commits.is_epoch = True
@@ -140,8 +141,8 @@ class ConsumerMembership(GroupMember):
 
     def deadline(self) -> float | None:
         times: list[float] = []
-        if self._leave_until is not None:
-            times.append(self._leave_until)
+        if self.departure is not None and (leave_at := self.departure.deadline()) is not None:
+            times.append(leave_at)
         if self.state in _IN_GROUP and self._heartbeat is None:
             times.append(self._next_heartbeat())
         return min((time for time in times if self._now < time < inf), default=None)
@@ -167,7 +168,7 @@ class ConsumerMembership(GroupMember):
         self._move(MemberState.PREPARE_LEAVING)
         self._move(MemberState.LEAVING)
         epoch = _LEAVE_EPOCH if self.options.instance_id is None else _LEAVE_STATIC_EPOCH
-        self._outbox.append(self._leave_request(epoch, lambda: None))
+        self._outbox.append(self._leave_request(epoch, None, lambda has_response: None))
         self._move(MemberState.STALE)
         self.await_poll()
         self._drop_membership()
@@ -479,27 +480,27 @@ class ConsumerMembership(GroupMember):
         if self.state is MemberState.PREPARE_LEAVING:
             if self.steps.is_idle:
                 self.steps.take_away(set(self.steps.owned), self._send_leave, now)
-        elif self._leave_until is not None and now >= self._leave_until:
-            self._finish_leave()
+        elif self.departure is not None:
+            self._outbox += self.departure.turn(now)
 
     def _send_leave(self, now: float) -> None:
         self._move(MemberState.LEAVING)
         self._heartbeat = None
         is_static = self.options.instance_id is not None
         if self.leave_mode == "remain" and not is_static:
-            self._finish_leave()
+            self._finish_leave(True)
             return
         epoch = _LEAVE_STATIC_EPOCH if is_static and self.leave_mode != "leave" else _LEAVE_EPOCH
-        self._leave_until = now + LEAVE_SECONDS_MAX
-        self._outbox.append(self._leave_request(epoch, self._finish_leave))
+        self.departure = Departure(partial(self._leave_request, epoch), self._finish_leave, now)
+        self._outbox += self.departure.turn(now)
 
-    def _finish_leave(self) -> None:
+    def _finish_leave(self, has_response: bool) -> None:
         if self.state is MemberState.LEAVING:
-            self._leave_until = None
+            self.departure = None
             self.set_generation(self.member_id, -1)
             self.left()
 
-    def _leave_request(self, epoch: int, on_done: Callable[[], object]) -> PendingRequest:
+    def _leave_request(self, epoch: int, connection: str | None, on_done: Callable[[bool], object]) -> PendingRequest:
         def build(version: int) -> ConsumerGroupHeartbeatRequest:
             return ConsumerGroupHeartbeatRequest(
                 group_id=self.options.group, member_id=self.member_id, member_epoch=epoch,
@@ -508,10 +509,15 @@ class ConsumerMembership(GroupMember):
 
         def done(result: Response | KwireError | None, now: float) -> None:
             self._now = now
-            on_done()
+            code = result.error_code if isinstance(result, ConsumerGroupHeartbeatResponse) else None
+            self.must_forget_coordinator |= code in COORDINATOR_MOVED_CODES
+            self.context.wake()
+            on_done(code is not None and code not in COORDINATOR_MOVED_CODES)
 
         timeout_ms = int(LEAVE_SECONDS_MAX * 1000)
-        return PendingRequest(self.route, ConsumerGroupHeartbeatRequest, build, done, timeout_ms=timeout_ms)
+        return PendingRequest(
+            self.route, ConsumerGroupHeartbeatRequest, build, done, timeout_ms=timeout_ms, connection=connection
+        )
 
 
 def _topic_partitions(owned: frozenset[tuple[UUID, int]]) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:

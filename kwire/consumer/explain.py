@@ -21,6 +21,7 @@ class Wait(StrEnum):
 
     SUBSCRIPTION = "subscription"  # nothing is subscribed or assigned
     MEMBERSHIP = "membership"  # the group has not let the member in, or it is outside
+    COORDINATOR = "coordinator"  # the group's coordinator is not known, or cannot be reached
     TOPIC = "topic"  # the brokers do not have it, or do not let this client read it
     REBALANCE = "rebalance"  # a step of a rebalance waits for the program, or for a commit
     ASSIGNMENT = "assignment"  # the group gave this member no partition
@@ -80,10 +81,12 @@ def explain_group(
     count: int,
     missing: Mapping[str, int],
     view: ClusterView,
+    lookup_error: KwireError | None = None,
 ) -> list[WaitReason]:
     """Return the reasons that concern all partitions. `member` is None without a group; `step` waits for the caller.
 
-    `missing` are the subscribed topics that cannot be read, each with its error code.
+    `missing` are the subscribed topics that cannot be read, each with its error code; `lookup_error` is why the group's
+    coordinator is not known.
     """
     reasons: list[WaitReason] = []
     if not is_assigned:
@@ -91,6 +94,8 @@ def explain_group(
         return reasons
     if view.connection_error is not None:
         reasons.append(WaitReason(Wait.UNREACHABLE, "no broker can be reached", cause=view.connection_error))
+    if lookup_error is not None:
+        reasons.append(WaitReason(Wait.COORDINATOR, "the group's coordinator is looked up", cause=lookup_error))
     if member is not None:
         if member.state in _OUTSIDE:
             reasons.append(WaitReason(Wait.MEMBERSHIP, f"the member {member.state.value}", cause=error))

@@ -25,6 +25,7 @@ from kwire.errors import KwireError
 
 if TYPE_CHECKING:
     from kwire.consumer.group_member import PollTimer
+    from kwire.net import Clock
 
 # How often the loop looks whether an iteration goes on, and whether a step can be done without the program.
 _WATCH_SECONDS = 0.1
@@ -33,26 +34,38 @@ _WATCH_SECONDS = 0.1
 class PollGate:
     """The gate. The consumer's lock guards it."""
 
-    __slots__ = ("is_open", "timer")
+    __slots__ = ("_closed_at", "_closed_seconds", "is_open", "timer")
 
     def __init__(self, timer: PollTimer) -> None:
         self.is_open = True
         self.timer = timer
+        self._closed_at = 0.0
+        self._closed_seconds = 0.0  # up to when it was opened last
 
-    def enter(self) -> None:
+    def closed_seconds(self, now: float) -> float:
+        """Return for how long in all the gate was closed."""
+        return self._closed_seconds + (0.0 if self.is_open else max(0.0, now - self._closed_at))
+
+    def enter(self, clock: Clock) -> None:
         """The program asks for records: those that it got are processed."""
-        self.is_open = True
+        if not self.is_open:
+            self._open(clock.now())
         self.timer.poll_began()
 
     def leave(self, now: float, *, has_records: bool) -> None:
         """The program gets records, or none."""
         self.is_open = not has_records
+        self._closed_at = now
         self.timer.poll_ended(now)
 
     def allow(self, now: float) -> None:
         """The program has no use for its records any more, but does not ask for others yet."""
-        self.is_open = True
+        self._open(now)
         self.timer.poll_ended(now)
+
+    def _open(self, now: float) -> None:
+        self._closed_seconds = self.closed_seconds(now)
+        self.is_open = True
 
 
 class GateWatch:

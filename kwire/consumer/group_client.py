@@ -11,7 +11,9 @@ program gets. All below `processed` was processed: returned before the program l
 
 from __future__ import annotations
 
+import inspect
 import logging
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
@@ -24,7 +26,8 @@ from re import Pattern
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from kwire.arguments import check_timeout
-from kwire.cluster import Backoff, ClusterMetrics, GroupMetadata
+from kwire.cluster import Backoff, ClusterMetrics, Distribution, GroupMetadata, LoopThread
+from kwire.cluster.metrics import Histogram
 from kwire.cluster.waiting import BLOCKING, run_blocking
 from kwire.consumer.arguments import TopicPartition, checked_partitions
 from kwire.consumer.assignors import make_assignors
@@ -68,6 +71,8 @@ SeekTarget = datetime | timedelta | Literal["earliest", "latest"]
 T = TypeVar("T")
 
 _WAIT_MAX = 1.0
+# When the interpreter ends, a consumer that nobody closed has so long to leave its group.
+_EXIT_SECONDS = 1.0
 _CALLBACK_NAMES = {"prepare": "", "revoke": "on_revoked", "assign": "on_assigned", "lost": "on_lost"}
 _LEAVE_MODES: Mapping[bool | None, LeaveMode] = {None: "default", True: "leave", False: "remain"}
 _NO_GROUP = 'give the consumer a group: Consumer(bootstrap, group="billing")'
@@ -95,6 +100,9 @@ class GroupClient(ConsumerClient):
         self._swept_at = 0.0
         self._processor: ParallelProcessor | None = None
         self._on_rebalance_pending: Callable[[list[TopicPartition]], object] | None = None
+        self._is_exiting = False  # the interpreter ends: leave, but neither commit nor call back
+        self._at_exit: weakref.finalize[[weakref.ref[GroupClient]], LoopThread] | None = None
+        self._runtime.deliver_before_end(self._close_with_cluster)
         if options.group is None:
             return None
         return CommitManager(
@@ -139,6 +147,7 @@ class GroupClient(ConsumerClient):
         self._group_commits()
         subscription = Subscription.of(topics)
         found = _checked_listener(listener, on_assigned, on_revoked, on_lost)
+        self._check_callbacks(found)
         if on_rebalance_pending is not None and not callable(on_rebalance_pending):
             raise TypeError(f"on_rebalance_pending is {on_rebalance_pending!r:.60}: give a function")
         with self._lock:
@@ -152,6 +161,8 @@ class GroupClient(ConsumerClient):
             self._start()
             if self._membership is None:
                 self._membership = self._new_membership()
+                if self._runtime.has_system_clock:  # made after that of the runtime, it runs before it
+                    self._at_exit = weakref.finalize(self._runtime, _leave_at_exit, weakref.ref(self))
                 self._runtime.add(self._membership)
                 self._runtime.add(self._new_watch(self._membership))
             self._start_auto_commit()
@@ -217,6 +228,19 @@ class GroupClient(ConsumerClient):
             if failure is not None:
                 raise failure
 
+    def _check_callbacks(self, listener: RebalanceListener) -> None:
+        """Refuse coroutine functions where no event loop runs them."""
+        is_background = self._options.callbacks == "background"
+        if self._waiter.shares_thread and not is_background:
+            return
+        for name in ("on_assigned", "on_revoked", "on_lost"):
+            if inspect.iscoroutinefunction(getattr(listener, name)):
+                where = 'with callbacks="background" it runs on a thread' if is_background else "this consumer has none"
+                raise ConfigurationError(
+                    f"{name} is a coroutine function, which needs an event loop: {where}",
+                    remedy='give a plain function, or use kwire.aio.Consumer with callbacks="poll"',
+                )
+
     def _new_membership(self) -> Membership:
         options, commits = self._options, self._group_commits()
         assignors = make_assignors(options.assignors or "cooperative-sticky")
@@ -231,6 +255,7 @@ class GroupClient(ConsumerClient):
                 heartbeat_interval_ms=options.heartbeat_interval_ms or 3_000,
                 max_poll_interval_ms=options.max_poll_interval_ms,
                 rack=options.rack,
+                fence_on_session_loss=options.fence_on_session_loss,
                 is_classic_wanted=options.is_classic_wanted,
             ),
             fetcher=self._fetcher,
@@ -305,7 +330,7 @@ class GroupClient(ConsumerClient):
             if self._commits is None:
                 self._in_hand.clear()
                 return
-            self._gate.enter()
+            self._gate.enter(self._runtime.clock)
             self._mark_in_hand()
 
     def _end_read(self, *, is_iteration: bool) -> None:
@@ -460,8 +485,8 @@ class GroupClient(ConsumerClient):
             counters.partitions_lost += len(step.partitions)
         with suppress(ClosedError):
             if step.kind == "prepare":
-                is_manual = self._options.commit == "manual"
-                self._runtime.call_soon(membership.prepared, step, {} if is_manual else self._processed_offsets())
+                has_none = self._options.commit == "manual" or self._is_exiting
+                self._runtime.call_soon(membership.prepared, step, {} if has_none else self._processed_offsets())
                 return
             if step.kind == "assign":
                 self._add_partitions(step.partitions)
@@ -825,6 +850,7 @@ class GroupClient(ConsumerClient):
                 count,
                 missing,
                 view,
+                None if self._commits is None else runtime.coordinator_error(self._commits.route),
             )
             return reasons + explain_partitions(
                 self._fetcher.states(), buffered, self._fetch_buffer, self._options.is_committed_only,
@@ -836,23 +862,33 @@ class GroupClient(ConsumerClient):
 
     async def _metrics(self) -> ConsumerMetrics:
         """Return counts of polls, records, rebalances, commits and brokers, and the lag: one moment's copy."""
-        return self._all_metrics(await self._on_loop_or_after(self._runtime.metrics))
+        return self._all_metrics(*await self._on_loop_or_after(self._loop_metrics))
 
     def collect_metrics(self) -> ConsumerMetrics:
         """Return what `metrics` returns, to an exporter's thread: wait for the loop thread instead of awaiting it."""
-        return self._all_metrics(self._runtime.on_loop_or_after(self._runtime.metrics))
+        return self._all_metrics(*self._runtime.on_loop_or_after(self._loop_metrics))
 
     @property
     def client_id(self) -> str:
         return self._config.client_id
 
-    def _all_metrics(self, cluster: ClusterMetrics) -> ConsumerMetrics:
+    def _loop_metrics(self) -> tuple[ClusterMetrics, Distribution, Distribution]:
+        commits = Histogram() if self._commits is None else self._commits.latency
+        rebalances = Histogram() if self._membership is None else self._membership.latency
+        return self._runtime.metrics(), commits.distribution(), rebalances.distribution()
+
+    def _all_metrics(
+        self, cluster: ClusterMetrics, commit_time: Distribution, rebalance_time: Distribution
+    ) -> ConsumerMetrics:
         now, since = self._runtime.clock.now(), self._gate.timer.since
         with self._lock:
             return ConsumerMetrics(
                 **asdict(self._counters),
                 assigned_partitions=len(self._buffers),
                 buffered_bytes=self._fetch_buffer.buffered_bytes,
+                gate_closed_seconds=self._gate.closed_seconds(now),
+                commit_time=commit_time,
+                rebalance_time=rebalance_time,
                 last_poll_seconds=0.0 if since == inf else max(0.0, now - since),
                 lag=self._known_lag({}),
                 cluster=cluster,
@@ -898,8 +934,8 @@ class GroupClient(ConsumerClient):
                     self._processed(self._iterating)  # to note how far it is
                 self._in_hand.clear()  # nobody asked for more: it is not processed
                 self._iterating = None
-                self._gate.enter()
-                self._runtime.call_soon(membership.leave, mode, on_left)
+                self._gate.enter(self._runtime.clock)
+                self._runtime.call_soon(membership.leave, mode, on_left, deadline)
             while not left.done():
                 wakeups = self._fetch_buffer.wakeups
                 step = self._take_next_step()
@@ -937,6 +973,8 @@ class GroupClient(ConsumerClient):
         deadline = self._deadline(timeout)
         self._is_closed = True
         self._reading = None
+        if self._at_exit is not None:
+            self._at_exit.detach()
         try:
             if self._runtime.is_running:
                 self._fetch_buffer.wake_all()
@@ -948,9 +986,24 @@ class GroupClient(ConsumerClient):
             self._fetch_buffer.close(ClosedError("the consumer is closed"))
             self._free_memory()
 
+    def _close_with_cluster(self, timeout: float | None) -> None:
+        """Close because the `kwire.Cluster` of this consumer ends, on the thread that ends it.
+
+        The callbacks run there. Coroutine functions cannot: an error in the log says so.
+        """
+        self._waiter = BLOCKING
+        run_blocking(self._close(timeout))
+
+    def _close_at_exit(self) -> None:
+        """Leave the group, so that the others need not wait for the end of the session."""
+        self._is_exiting = True
+        self._listener, self._processor = RebalanceListener(), None
+        self._close_with_cluster(_EXIT_SECONDS)
+
     async def _give_up(self, mode: LeaveMode, deadline: float | None) -> None:
         try:
-            if self._subscription is None and self._commits is not None and self._options.commit != "manual":
+            is_manual = self._options.commit == "manual" or self._is_exiting
+            if self._subscription is None and self._commits is not None and not is_manual:
                 offsets = self._processed_offsets()
                 if offsets:
                     seconds = 30.0 if deadline is None else max(0.0, deadline - self._runtime.clock.now())
@@ -980,6 +1033,12 @@ class GroupClient(ConsumerClient):
 
     def _new_batch(self, pieces: list[Any], taken_from: list[Any]) -> PolledBatch:
         return self._make_batch(pieces, taken_from, self)
+
+
+def _leave_at_exit(reference: weakref.ref[GroupClient]) -> None:
+    client = reference()
+    if client is not None:
+        client._close_at_exit()
 
 
 def _complete(future: Future[T], function: Callable[[], T]) -> None:

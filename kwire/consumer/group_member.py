@@ -37,6 +37,10 @@ _COMMIT_SECONDS_MAX = 30.0
 LEAVE_SECONDS_MAX = 1.0
 # How long after a change of the group the first heartbeat comes; each later one waits twice as long.
 _FIRST_HEARTBEAT_S = 0.1
+# The second attempt to leave has a connection of its own, since the other may be silent, and begins after this time.
+_LEAVE_AGAIN_SECONDS = 0.4
+# Of the time to leave, what the commit before it may take.
+_COMMIT_FRACTION = 0.5
 
 
 class MemberState(Enum):
@@ -186,7 +190,8 @@ class Steps:
         self._context = context
         self._outstanding: list[RebalanceStep] = []  # posted and not over
         self._processed: Mapping[TopicPartition, Offset] | None = None  # of the outstanding `prepare`
-        self._is_committing = False
+        self._committing: RebalanceStep | None = None  # the `prepare` whose commit has no result yet
+        self._hurry_at: float | None = None  # when commits are no longer waited for
         self._revoked: RebalanceStep | None = None  # over but for commits that are on their way
         self._revoked_until: float | None = None
         self._round = 0  # what an older round waited for has no effect any more
@@ -205,10 +210,15 @@ class Steps:
     @property
     def is_committing(self) -> bool:
         """Whether a revocation waits for commits."""
-        return self._is_committing or self._revoked is not None
+        return self._committing is not None or self._revoked is not None
 
     def deadline(self) -> float | None:
-        return self._revoked_until
+        times = [self._revoked_until, self._hurry_at if self.is_committing else None]
+        return min((time for time in times if time is not None), default=None)
+
+    def hurry(self, at: float | None) -> None:
+        """Wait for no commit after this time, because the member leaves; None: as long as in any rebalance."""
+        self._hurry_at = at
 
     # -- the caller's reports
 
@@ -264,8 +274,7 @@ class Steps:
     def forget(self) -> None:
         """Do not go on after the outstanding steps."""
         self._round += 1
-        self._then = self._processed = None
-        self._is_committing = False
+        self._then = self._processed = self._committing = None
 
     def turn(self, now: float) -> None:
         """Go on where the caller has reported."""
@@ -273,6 +282,8 @@ class Steps:
             (step,), processed, self._processed = self._outstanding, self._processed, None
             self._outstanding.clear()
             self._commit(step, processed, now)
+        if self._committing is not None and self._hurry_at is not None and now >= self._hurry_at:
+            self._committed(self._committing)
         if self._revoked is not None:
             self._settle(self._revoked, now)
         if not self._outstanding and not self.is_committing and self._then is not None:
@@ -281,7 +292,7 @@ class Steps:
 
     def _commit(self, step: RebalanceStep, processed: Mapping[TopicPartition, Offset], now: float) -> None:
         current = self._round
-        self._is_committing = True
+        self._committing = step
 
         def committed(results: Mapping[TopicPartition, KwireError | None]) -> None:
             failed = {key: error for key, error in results.items() if error is not None}
@@ -291,13 +302,16 @@ class Steps:
                     "%d of %d processed offsets were not committed before the rebalance; %s-%d: %s",
                     len(failed), len(results), topic, partition, error.text(without=("topic", "partition")),
                 )  # fmt: skip
-            if current == self._round:
-                self._is_committing = False
-                self._post("revoke", self.owned & set(step.partitions))
+            if current == self._round and self._committing is step:
+                self._committed(step)
 
         deadline = now + self._context.options.commit_seconds
         owned = {key: offset for key, offset in processed.items() if key in self.owned}
         self._context.commits.commit(owned, committed, deadline=deadline, retries=True, before_revoke=True)
+
+    def _committed(self, step: RebalanceStep) -> None:
+        self._committing = None
+        self._post("revoke", self.owned & set(step.partitions))
 
     def _post(self, kind: StepKind, partitions: Collection[TopicPartition]) -> None:
         ids = {topic: self.topic_ids[topic] for topic, _ in partitions if topic in self.topic_ids}
@@ -314,6 +328,8 @@ class Steps:
         """Drop what was revoked when no commit of it is on its way, such as one that on_revoked made."""
         if self._revoked_until is None:
             self._revoked_until = now + self._context.options.commit_seconds
+            if self._hurry_at is not None:
+                self._revoked_until = min(self._revoked_until, max(now, self._hurry_at))
         if now >= self._revoked_until or not self._context.commits.has_commits(step.partitions):
             self._drop(step)
 
@@ -322,6 +338,58 @@ class Steps:
         self._context.commits.lose(step.partitions)
         self._context.fetcher.remove(step.partitions)
         self.owned.difference_update(step.partitions)
+
+
+class Departure:
+    """The request that leaves a group: one attempt where the member's requests go, one on a connection of its own.
+
+    The first may be stuck behind a response that never comes. To leave twice is harmless: the second is refused. The
+    end is a response, or the failure of both, or `LEAVE_SECONDS_MAX`. `request(connection, on_done)` makes one.
+    """
+
+    def __init__(
+        self,
+        request: Callable[[str | None, Callable[[bool], object]], PendingRequest],
+        on_done: Callable[[bool], object],
+        now: float,
+    ) -> None:
+        self.until = now + LEAVE_SECONDS_MAX
+        self._request = request
+        self._on_done = on_done  # gets whether the coordinator has responded
+        self._again_at: float | None = now + _LEAVE_AGAIN_SECONDS
+        self._missing = 2  # attempts that have not failed
+        self._is_over = False
+        self._is_first_due = True
+
+    def deadline(self) -> float | None:
+        return self.until if self._again_at is None else self._again_at
+
+    def turn(self, now: float) -> list[PendingRequest]:
+        """Return the requests that are due."""
+        due: list[PendingRequest] = []
+        if now >= self.until:
+            self._end(False)
+        if self._is_over:
+            return due
+        if self._is_first_due:
+            self._is_first_due = False
+            due.append(self._request(None, self._attempted))
+        if self._again_at is not None and now >= self._again_at:
+            self._again_at = None
+            due.append(self._request("leave", self._attempted))
+        return due
+
+    def _attempted(self, has_response: bool) -> None:
+        self._missing -= 1
+        if has_response or not self._missing:
+            self._end(has_response)
+        elif self._again_at is not None:
+            self._again_at = 0.0  # the other attempt is due now
+
+    def _end(self, has_response: bool) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._on_done(has_response)
 
 
 class GroupMember(ABC):
@@ -342,6 +410,8 @@ class GroupMember(ABC):
         self.snapshot = Snapshot()
         self.must_forget_coordinator = False
         self.leave_mode: LeaveMode = "default"
+        self.departure: Departure | None = None
+        self.kept_id = ""  # of a member that the coordinator may still have, since leaving had no response
         self._on_left: Callable[[], object] | None = None
         self._polls_seen = 0
 
@@ -375,9 +445,13 @@ class GroupMember(ABC):
     @abstractmethod
     def is_rebalancing(self) -> bool: ...
 
-    def leave(self, mode: LeaveMode, on_left: Callable[[], object]) -> None:
-        """Give everything up and leave the group; then call `on_left`. The next turn begins with it."""
+    def leave(self, mode: LeaveMode, on_left: Callable[[], object], now: float, until: float | None) -> None:
+        """Give everything up and leave the group; then call `on_left`. The next turn begins with it.
+
+        Commits are waited for so long only that the request to leave is sent before the time `until`.
+        """
         self.leave_mode, self._on_left = mode, on_left
+        self.steps.hurry(None if until is None else now + (until - now) * _COMMIT_FRACTION)
 
     # -- for the protocols
 
@@ -393,6 +467,7 @@ class GroupMember(ABC):
     def left(self) -> None:
         """Report that `leave` is over."""
         self.state = MemberState.UNSUBSCRIBED
+        self.steps.hurry(None)
         on_left, self._on_left = self._on_left, None
         if on_left is not None:
             on_left()

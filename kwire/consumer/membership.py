@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from math import inf
 
 from kwire.cluster import ClusterView, GroupMetadata, PendingRequest, Snapshot
+from kwire.cluster.metrics import Histogram
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.classic_membership import ClassicMembership
 from kwire.consumer.consumer_membership import ConsumerMembership, make_member_id
@@ -58,11 +59,15 @@ class Membership:
         self._subscription: Subscription | None = None
         self._on_left: Callable[[], object] | None = None
         self._leave_mode: LeaveMode = "default"
+        self._leave_until: float | None = None
+        self._kept_id = ""  # of a classic member that the coordinator may still have
         self._has_fallen_back = False  # to the classic protocol
         self._deadline: float | None = None
         self._now = 0.0
         self._warned_since: float | None = None
         self._check_topics_at: float | None = None
+        self.latency = Histogram()  # of rebalances
+        self._rebalance_began: float | None = None
         self._member_id = make_member_id(context.random)  # one for the life of the consumer (KIP-1082)
         context.commits.member = self
 
@@ -100,9 +105,14 @@ class Membership:
         """Give up all partitions and leave the group, then call `on_done`."""
         self.leave("default", on_done)
 
-    def leave(self, mode: LeaveMode, on_done: Callable[[], object]) -> None:
-        """Give up all partitions, leave the group as `mode` says, then call `on_done`."""
+    def leave(self, mode: LeaveMode, on_done: Callable[[], object], until: float | None = None) -> None:
+        """Give up all partitions, leave the group as `mode` says, then call `on_done`.
+
+        `until` is the time of the loop at which the caller stops waiting: the commit before it is given up in time to
+        send the request that leaves.
+        """
         self._new_subscription = None
+        self._leave_until = until
         previous = self._on_left
         self._leave_mode = mode
         self._on_left = on_done if previous is None else lambda: (previous(), on_done())
@@ -166,7 +176,20 @@ class Membership:
         self._check_poll_interval(member, now)
         if self._check_topics_at is not None and now >= self._check_topics_at:
             self._warn_of_missing_topics(view.snapshot)
-        return member.turn(now, view)
+        requests = member.turn(now, view)
+        self._time_rebalance(member, now)
+        return requests
+
+    def _time_rebalance(self, member: GroupMember, now: float) -> None:
+        """Measure from when the member leaves its stable state, or has a step to do, to when it is back."""
+        if member.is_outside:
+            self._rebalance_began = None
+        elif member.state is not MemberState.STABLE or not self._steps.is_idle:
+            if self._rebalance_began is None:
+                self._rebalance_began = now
+        elif self._rebalance_began is not None:
+            self.latency.observe(now - self._rebalance_began)
+            self._rebalance_began = None
 
     def _subscribe(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -178,7 +201,8 @@ class Membership:
             self._options.protocol == "auto" and (self._options.is_classic_wanted or self._has_fallen_back)
         )
         if use_classic:
-            self._member = ClassicMembership(self._context, self._steps, subscription)
+            self._member = ClassicMembership(self._context, self._steps, subscription, self._kept_id)
+            self._kept_id = ""
         else:
             self._member = ConsumerMembership(self._context, self._steps, subscription, self._member_id)
 
@@ -192,9 +216,11 @@ class Membership:
         if member is None:
             self._left()
         elif not member.must_leave:
-            member.leave(self._leave_mode, self._left)
+            member.leave(self._leave_mode, self._left, self._now, self._leave_until)
 
     def _left(self) -> None:
+        if self._member is not None:
+            self._kept_id = self._member.kept_id
         self._member = None
         self._has_fallen_back = False
         self._context.wake()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kwire.cluster import ClusterMetrics
+from kwire.cluster import ClusterMetrics, Distribution
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.lag import Lag
 
@@ -38,6 +38,9 @@ class ConsumerMetrics:
     commits_failed         offsets of partitions that it did not
     assigned_partitions    now
     buffered_bytes         fetched and not yet read, without paused partitions
+    gate_closed_seconds    in which the program had records in hand, so that rebalances waited
+    commit_time            from an OffsetCommit request to its response, or to its failure
+    rebalance_time         from the begin of a rebalance to its last callback, waiting for polls included
     last_poll_seconds      since the program last asked for records; 0 while it waits for some
     lag                    by partition, where it is known
     cluster                counts about brokers
@@ -54,6 +57,9 @@ class ConsumerMetrics:
     commits_failed: int
     assigned_partitions: int
     buffered_bytes: int
+    gate_closed_seconds: float
+    commit_time: Distribution
+    rebalance_time: Distribution
     last_poll_seconds: float
     lag: Mapping[TopicPartition, Lag]
     cluster: ClusterMetrics

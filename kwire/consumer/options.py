@@ -24,6 +24,7 @@ OnOutOfRange = Literal["error", "earliest", "latest", "nearest"] | AtTimestamp |
 _CLASSIC_ONLY = {
     "assignors": "the broker assigns; choose among its assignors by remote_assignor",
     "session_timeout_ms": "it is consumer.session.timeout.ms of the group's configuration at the broker",
+    "fence_on_session_loss": "only the broker knows the session timeout of such a group",
     "heartbeat_interval_ms": "it is consumer.heartbeat.interval.ms of the group's configuration at the broker",
 }
 # Unlike other clients, a consumer creates no topics by default.
@@ -65,6 +66,7 @@ class ConsumerKwargs(ClientKwargs, total=False):
     remote_assignor: str | None
     session_timeout_ms: int | None
     heartbeat_interval_ms: int | None
+    fence_on_session_loss: bool
     max_poll_interval_ms: int | None
     max_poll_records: int
     commit: CommitMode
@@ -119,6 +121,11 @@ class ConsumerOptions:
     heartbeat_interval_ms: int | None = option(
         None, Whole(1, INT32_MAX), "classic groups only: at most a third of the session timeout; None: 3 s", unit=MS
     )
+    fence_on_session_loss: bool = option(
+        False, Flag(), "classic groups only: whether to give up all partitions after a session timeout without a "
+        "response of the coordinator, since others may have them; False: when it says so. For programs that write "
+        "elsewhere"
+    )  # fmt: skip
     max_poll_interval_ms: int | None = option(
         300_000, Where("a whole number of milliseconds from 1 up, or None for no limit", _is_interval), "a member that "
         "does not ask for records for this long leaves the group, until it does; None: it never has to", unit=MS
@@ -188,7 +195,7 @@ class ConsumerOptions:
             make_assignors(self.assignors)
         if self.group is None:
             return
-        classic = [name for name in _CLASSIC_ONLY if getattr(self, name) is not None]
+        classic = self._classic_only()
         if self.group_protocol == "consumer" and classic:
             raise ConfigurationError(
                 f"{classic[0]} is an option of classic groups", remedy=f"leave it out: {_CLASSIC_ONLY[classic[0]]}"
@@ -205,7 +212,11 @@ class ConsumerOptions:
     @property
     def is_classic_wanted(self) -> bool:
         """Whether an option was given that only classic groups have."""
-        return any(getattr(self, name) is not None for name in _CLASSIC_ONLY)
+        return bool(self._classic_only())
+
+    def _classic_only(self) -> list[str]:
+        """Return which options were given that only classic groups have."""
+        return [name for name in _CLASSIC_ONLY if getattr(self, name) not in (None, False)]
 
     @property
     def is_committed_only(self) -> bool:

@@ -137,6 +137,12 @@ CONSUMER_SERIES = (
     _one("commits_failed", "counter", "Offsets that it did not take", "", lambda m: m.commits_failed),
     _one("assigned_partitions", "gauge", "Partitions assigned now", "", lambda m: m.assigned_partitions),
     _one("buffered_bytes", "gauge", "Bytes fetched and not read", "bytes", lambda m: m.buffered_bytes),
+    _one(
+        "gate_closed_seconds", "counter", "Time with records in the program's hands", "seconds",
+        lambda m: m.gate_closed_seconds,
+    ),
+    _one("commit_seconds", "histogram", "Time from a commit to its response", "seconds", lambda m: m.commit_time),
+    _one("rebalance_seconds", "histogram", "Time from a rebalance's begin", "seconds", lambda m: m.rebalance_time),
     _one("last_poll_seconds", "gauge", "Time since the last poll", "seconds", lambda m: m.last_poll_seconds),
     Series(
         "lag_records", "gauge", "Offsets to the end", "", ("topic", "partition"), _lag(lambda lag: lag.records)

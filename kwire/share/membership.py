@@ -19,6 +19,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
+from math import inf
 from random import Random
 
 from kwire.cluster import Backoff
@@ -105,7 +106,7 @@ class ShareMembership:
     """
 
     def __init__(
-        self, group: str, *, rack: str, max_poll_interval_ms: int, poll_timer: PollTimer, backoff: Backoff,
+        self, group: str, *, rack: str, max_poll_interval_ms: int | None, poll_timer: PollTimer, backoff: Backoff,
         random: Random, assign: Callable[[Collection[SharePartition]], None], lose: Callable[[KwireError], None],
         post_error: Callable[[KwireError], None],
     ) -> None:  # fmt: skip
@@ -118,7 +119,7 @@ class ShareMembership:
         self.heartbeats = 0
         self.rejoins = 0
         self._rack = rack or None
-        self._max_poll_interval = max_poll_interval_ms / 1000
+        self._max_poll_interval = inf if max_poll_interval_ms is None else max_poll_interval_ms / 1000
         self._poll_timer = poll_timer
         self._backoff = backoff
         self._random = random

@@ -11,7 +11,7 @@ from typing import Literal
 
 from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.errors import ConfigurationError
-from kwire.options import Choice, Flag, Text, Whole, check_values, option
+from kwire.options import Choice, Flag, Text, Where, Whole, check_values, option
 
 AcknowledgementMode = Literal["explicit", "implicit"]
 AcquireMode = Literal["batch_optimized", "record_limit"]
@@ -19,6 +19,10 @@ ACQUIRE_MODES: dict[AcquireMode, int] = {"batch_optimized": 0, "record_limit": 1
 
 # Options of every client that have another default here: a share consumer creates no topics.
 CLIENT_DEFAULTS: ClientKwargs = {"allow_auto_create_topics": False}
+
+
+def _is_interval(value: object) -> bool:
+    return value is None or Whole(1, INT32_MAX).accepts(value)
 
 
 class ShareConsumerKwargs(ClientKwargs, total=False):
@@ -30,7 +34,7 @@ class ShareConsumerKwargs(ClientKwargs, total=False):
     renew: bool
     max_processing_ms: int
     max_poll_records: int
-    max_poll_interval_ms: int
+    max_poll_interval_ms: int | None
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -56,9 +60,9 @@ class ShareConsumerOptions:
     )
     max_processing_ms: int = option(300_000, Whole(1), "with renew, the longest time that a record may take", unit=MS)
     max_poll_records: int = option(500, Whole(1, INT32_MAX), "the limit of one poll", unit="records")
-    max_poll_interval_ms: int = option(
-        300_000, Whole(1, INT32_MAX), "without a poll for longer than this, the consumer leaves the group until the "
-        "next one", unit=MS
+    max_poll_interval_ms: int | None = option(
+        300_000, Where("a whole number of milliseconds from 1 up, or None for no limit", _is_interval), "without a "
+        "poll for longer than this, the consumer leaves the group until the next one; None: it never does", unit=MS
     )  # fmt: skip
     max_wait_ms: int = option(500, Whole(0, INT32_MAX), "how long a broker may wait for min_bytes", unit=MS)
     min_bytes: int = option(

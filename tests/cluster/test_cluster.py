@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -288,3 +288,61 @@ consumer.assign([("a", 0, "earliest")])
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     assert [record.value for topic in "ab" for record in broker.log(topic).records()] == [b"x", b"y"]
+
+
+def test_close_has_group_consumers_commit_and_leave(broker: EmbeddedCluster) -> None:
+    cluster = kwire.Cluster(broker.bootstrap)
+    with kwire.Producer(broker.bootstrap) as producer:
+        for number in range(10):
+            producer.send("a", b"%d" % number)
+    calls: list[str] = []
+    protocols: tuple[Literal["classic", "consumer"], ...] = ("classic", "consumer")
+    for protocol in protocols:
+        consumer = kwire.Consumer(cluster, group=protocol, group_protocol=protocol, max_poll_records=4)
+        consumer.subscribe(["a"], on_revoked=lambda _: calls.append("revoked"))
+        while not consumer.poll(timeout=PATIENCE):
+            pass
+        while not consumer.poll(timeout=PATIENCE):  # the first four are processed now
+            pass
+    cluster.close()
+    assert calls == ["revoked", "revoked"]
+    requests = broker.requests()
+    assert requests[ApiKey.LEAVE_GROUP] == 1
+    for protocol in protocols:
+        assert broker.committed(protocol) == {("a", 0): 4}
+        with kwire.Consumer(broker.bootstrap, group=protocol, group_protocol=protocol) as successor:
+            successor.subscribe(["a"])  # it would wait for the end of a session of 45 s
+            assert values(successor, 6) == [b"%d" % number for number in range(4, 10)]
+
+
+def test_close_has_asyncio_consumers_leave(broker: EmbeddedCluster) -> None:
+    cluster = kwire.Cluster(broker.bootstrap)
+
+    async def main() -> None:
+        consumer = kwire.aio.Consumer(cluster, group="g", group_protocol="classic")
+        await consumer.subscribe(["a"])
+        await consumer.poll(timeout=1.0)
+        await asyncio.to_thread(cluster.close)
+        with pytest.raises(ClosedError):
+            await consumer.poll()
+        await consumer.close()
+
+    asyncio.run(main())
+    assert broker.requests()[ApiKey.LEAVE_GROUP] == 1
+
+
+@pytest.mark.parametrize("client", ["{0!r}", "kwire.Cluster({0!r})"])
+def test_a_consumer_that_nobody_closed_leaves_at_exit_and_commits_nothing(broker: EmbeddedCluster, client: str) -> None:
+    with kwire.Producer(broker.bootstrap) as producer:
+        producer.send("a", b"1").result(PATIENCE)
+    source = f"""
+import kwire
+consumer = kwire.Consumer({client.format(broker.bootstrap)}, group="g", group_protocol="classic")
+consumer.subscribe(["a"], on_revoked=print)
+while not consumer.poll(timeout=1): pass
+consumer.poll(timeout=0)
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert broker.requests()[ApiKey.LEAVE_GROUP] == 1
+    assert broker.committed("g") == {}

@@ -248,11 +248,11 @@ class MemberWorld:
     def lookup(self, topic: str, partition: int) -> Lookup:
         return Lookup(self, topic, partition)
 
-    def leave(self, mode: Any = "default") -> None:
+    def leave(self, mode: Any = "default", until: float | None = None) -> None:
         def left() -> None:
             self._has_left = True
 
-        self.membership.leave(mode, left)
+        self.membership.leave(mode, left, until)
 
     def poll(self) -> None:
         """Poll once: the gate is open, and the poll interval begins anew."""

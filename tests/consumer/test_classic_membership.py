@@ -902,6 +902,63 @@ def test_a_member_that_left_can_subscribe_again() -> None:
     assert (sent.request.member_id, list(subscription(sent).owned)) == ("", [])
 
 
+def test_a_leave_without_a_response_is_tried_once_more_on_a_connection_of_its_own() -> None:
+    world = World()
+    world.joined(*T)
+    world.leave()
+    first = world.turn_one("LeaveGroup")
+    second = world.turn_one("LeaveGroup", 0.5)
+    assert (first.call.connection, second.call.connection) == (None, "leave")
+    assert world.turn(0.1) == []
+    assert not world.has_left()
+    second.respond(LeaveGroupResponse(error_code=0, members=[]))
+    assert world.has_left()
+    first.fail()
+    world.membership.subscribe(Subscription.of(["t"]))
+    assert world.turn_one("JoinGroup").request.member_id == ""
+
+
+@pytest.mark.parametrize("fails", [None, E.NOT_COORDINATOR])
+def test_a_leave_that_fails_is_tried_once_more_at_once(fails: int | None) -> None:
+    world = World()
+    world.joined(*T)
+    world.leave()
+    sent = world.turn_one("LeaveGroup")
+    if fails is None:
+        sent.fail()
+    else:
+        sent.respond(LeaveGroupResponse(error_code=fails, members=[]))
+    again = world.turn_one("LeaveGroup")
+    assert (world.view.forgotten > 0) == (fails is not None)
+    again.fail()
+    assert world.has_left()
+
+
+def test_a_member_that_left_without_a_response_joins_with_its_old_id() -> None:
+    """The coordinator may have it still, and would have the new member wait for the end of its session."""
+    world = World()
+    world.joined(*T)
+    world.leave()
+    while not world.has_left():
+        world.turn(0.1)
+    world.membership.subscribe(Subscription.of(["t"]))
+    sent = world.turn_one("JoinGroup")
+    assert (sent.request.member_id, list(subscription(sent).owned)) == ("m", [])
+    refuse(sent, E.UNKNOWN_MEMBER_ID)
+    assert world.turn_one("JoinGroup").request.member_id == ""
+
+
+def test_the_commit_before_leaving_gets_half_of_the_time() -> None:
+    world = World()
+    world.joined(*T)
+    world.caller.processed[T[0]] = Offset(7)
+    world.leave(until=world.now + 4.0)
+    world.turn_one("OffsetCommit")
+    assert world.turn(1.9) == []
+    assert world.turn_one("LeaveGroup", 0.2)
+    assert world.caller.kinds() == ["assigned", "revoked"]
+
+
 # -- the poll interval
 
 

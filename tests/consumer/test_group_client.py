@@ -17,13 +17,14 @@ import pytest
 
 import kwire
 from kwire import Consumer
-from kwire.broker import Cluster, Delay, Mute
+from kwire.broker import Cluster, Delay, Mute, Refuse
 from kwire.consumer import ConsumerRecord, TopicPartition
 from kwire.consumer.group_member import MemberState
 from kwire.errors import (
     ClosedError,
     CommitFailedError,
     ConfigurationError,
+    ErrorCode,
     GroupError,
     KwireError,
     WakeupError,
@@ -640,6 +641,102 @@ def test_s01_slow_commits_before_a_rebalance_return_nothing_of_what_goes(cluster
     committed = cluster.committed("g").get(("t", gone), 0)
     handed = [number_of(record) for record in got if record.partition == gone]
     assert committed >= (max(handed) + 1 if handed else 0)
+
+
+def test_a_member_whose_leave_is_lost_on_a_silent_connection_comes_back_at_once(
+    cluster: Cluster, members: Members
+) -> None:
+    """The leave goes out on a second connection; else the group would wait for the old member's session, 45 s."""
+    fill_both(cluster, 10)
+    consumer = members.make()
+    cluster.add_fault(Mute(), api=ApiKey.OFFSET_FETCH, times=1)
+    consumer.subscribe(["t"])
+    until(owns(consumer, 2), consumer)
+    until(lambda: cluster.requests()[ApiKey.OFFSET_FETCH], consumer)
+    consumer.unsubscribe()
+    consumer.subscribe(["t"])
+    assert read(consumer, 20)
+
+
+@pytest.mark.parametrize("muted", [ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH])
+def test_close_leaves_within_its_time_though_the_connection_is_silent(
+    cluster: Cluster, members: Members, muted: ApiKey
+) -> None:
+    fill_both(cluster, 10)
+    cluster.add_fault(Mute(), api=muted, times=1)
+    first, second = members.make(max_poll_records=3), members.make()
+    first.subscribe(["t"])
+    if muted is ApiKey.OFFSET_COMMIT:
+        read(first, 3)
+        first.poll(timeout=0.1)
+    else:
+        until(lambda: cluster.requests()[muted], first)
+    begun = monotonic()
+    first.close(timeout=3.0)
+    assert monotonic() - begun < 4.0
+    second.subscribe(["t"])
+    assert len(read(second, 20)) == 20
+
+
+_COORDINATED = (
+    ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.FIND_COORDINATOR,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "state", ["joining", "syncing", "in hand", "revoking", "committed offsets", "fenced", "stale", "assigning"]
+)
+def test_s31_close_returns_in_every_state_with_a_silent_coordinator(
+    cluster: Cluster, members: Members, state: str
+) -> None:
+    """librdkafka 4528, confluent-kafka-python 1667."""
+    fill_both(cluster, 100)
+    listener = Listener()
+    consumer = members.make(max_poll_records=5, max_poll_interval_ms=300 if state == "stale" else 60_000)
+    first = {
+        "joining": ApiKey.JOIN_GROUP if members.protocol == "classic" else ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        "syncing": ApiKey.SYNC_GROUP if members.protocol == "classic" else ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        "committed offsets": ApiKey.OFFSET_FETCH,
+    }.get(state)
+    if first is not None:
+        cluster.add_fault(Mute(), api=first, times=None)
+    if state == "assigning":
+        listener.during = lambda name, partitions: silence()
+
+    def silence() -> None:
+        for api in _COORDINATED:
+            cluster.add_fault(Mute(), api=api, times=None)
+
+    consumer.subscribe(["t"], listener=listener)
+    if first is not None:
+        until(lambda: cluster.requests()[first], consumer)
+    elif state == "assigning":
+        until(lambda: listener.calls, consumer)
+    else:
+        read(consumer, 5)
+    if state == "revoking":
+        other = members.make()
+        other.subscribe(["t"])
+        until(lambda: consumer.rebalance_pending, other)
+        silence()
+        consumer.poll(timeout=0.05)  # its commit gets no response
+        with suppress(KwireError):
+            other.close(timeout=0.1)
+    elif state == "stale":
+        until(lambda: consumer.member.state is MemberState.STALE)
+    elif state == "fenced":
+        code = ErrorCode.UNKNOWN_MEMBER_ID
+        api = ApiKey.HEARTBEAT if members.protocol == "classic" else ApiKey.CONSUMER_GROUP_HEARTBEAT
+        cluster.add_fault(Refuse(code), api=api, times=1)
+        until(lambda: consumer.member.epoch <= 0)
+    silence()
+    begun = monotonic()
+    consumer.close(timeout=1.5)
+    assert monotonic() - begun < 2.5
+    given = listener.named("assigned")
+    assert sorted(given) == sorted(listener.named("revoked") + listener.named("lost"))
+    cluster.clear_faults()
 
 
 # -- asyncio
