@@ -156,6 +156,8 @@ class SimulatedThread:
 
     is_forked = False
 
+    has_system_clock = False
+
     def __init__(self, net: Network, name: str, random: Random, config: ClientConfig, watch: Watch) -> None:
         self.config = config
         self.clock = net.world
