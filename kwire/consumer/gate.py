@@ -25,7 +25,6 @@ from kwire.errors import KwireError
 
 if TYPE_CHECKING:
     from kwire.consumer.group_member import PollTimer
-    from kwire.net import Clock
 
 # How often the loop looks whether an iteration goes on, and whether a step can be done without the program.
 _WATCH_SECONDS = 0.1
@@ -46,10 +45,10 @@ class PollGate:
         """Return for how long in all the gate was closed."""
         return self._closed_seconds + (0.0 if self.is_open else max(0.0, now - self._closed_at))
 
-    def enter(self, clock: Clock) -> None:
+    def enter(self, clock: Callable[[], float]) -> None:
         """The program asks for records: those that it got are processed."""
         if not self.is_open:
-            self._open(clock.now())
+            self._open(clock())
         self.timer.poll_began()
 
     def leave(self, now: float, *, has_records: bool) -> None:

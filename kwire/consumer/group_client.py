@@ -330,7 +330,7 @@ class GroupClient(ConsumerClient):
             if self._commits is None:
                 self._in_hand.clear()
                 return
-            self._gate.enter(self._runtime.clock)
+            self._gate.enter(self._runtime.clock.now)
             self._mark_in_hand()
 
     def _end_read(self, *, is_iteration: bool) -> None:
@@ -934,7 +934,7 @@ class GroupClient(ConsumerClient):
                     self._processed(self._iterating)  # to note how far it is
                 self._in_hand.clear()  # nobody asked for more: it is not processed
                 self._iterating = None
-                self._gate.enter(self._runtime.clock)
+                self._gate.enter(self._runtime.clock.now)
                 self._runtime.call_soon(membership.leave, mode, on_left, deadline)
             while not left.done():
                 wakeups = self._fetch_buffer.wakeups
