@@ -28,7 +28,7 @@ from tests.live.system.handlers import (
 )
 
 KWIRE = [sys.executable, "-c", "from kwire.cli import main; main()"]
-CONFLUENT = [sys.executable, "-m", "confluent_kafka.kafkatest.verifiable_consumer"]
+CONFLUENT = [sys.executable, str(Path(__file__).parent / "confluent_member.py")]
 JAVA = "org.apache.kafka.tools.VerifiableConsumer"
 ASSIGNORS = "org.apache.kafka.clients.consumer."
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -195,11 +195,7 @@ class VerifiableConsumer(Service):
         shared = ["--topic", self.topic, "--group-id", self.group, "--reset-policy", self.reset_policy, *instance]
         shared += ["--enable-autocommit"] if self.autocommit else []
         if client == "confluent":
-            names = {"RangeAssignor": "range", "CooperativeStickyAssignor": "cooperative-sticky"}
-            own = ["-X", f"group.protocol={self.protocol}"]
-            if self.protocol == CLASSIC:
-                own += ["--session-timeout", str(self.session_s * 1000), "--assignment-strategy", names[self.assignor]]
-            return [*CONFLUENT, "--broker-list", self.cluster.bootstrap, *shared, *own]
+            return [*CONFLUENT, self.topic, json.dumps(self._librdkafka_settings(instance))]
         own = ["--bootstrap-server", self.cluster.bootstrap, *shared]
         if self.protocol == CLASSIC:
             own += ["--session-timeout", str(self.session_s * 1000), "--assignment-strategy"]
@@ -210,6 +206,19 @@ class VerifiableConsumer(Service):
             command: list[str] = java_command(self.cluster.jars, JAVA, own, heap_mb=128, log4j=log4j)
             return command
         return [*KWIRE, "verifiable-consumer", *own]
+
+    def _librdkafka_settings(self, instance: list[str]) -> dict[str, object]:
+        settings: dict[str, object] = {
+            "bootstrap.servers": self.cluster.bootstrap, "group.id": self.group, "group.protocol": self.protocol
+        }  # fmt: skip
+        if instance:
+            settings["group.instance.id"] = instance[1]
+        if self.protocol == CLASSIC:
+            settings["session.timeout.ms"] = self.session_s * 1000
+            settings["partition.assignment.strategy"] = {
+                "RangeAssignor": "range", "CooperativeStickyAssignor": "cooperative-sticky"
+            }[self.assignor]  # fmt: skip
+        return settings
 
     def _handle(self, handler: ConsumerEventHandler, event: Event) -> None:
         if event["name"] == "records_consumed":

@@ -58,9 +58,20 @@ def finish(brokers: KafkaCluster, consumer: VerifiableConsumer, producer: Verifi
     consumer.assert_nothing_lost(found)
 
 
-@pytest.mark.short
-@pytest.mark.parametrize("clients", [("kwire", "java", "confluent"), ("java", "kwire"), ("confluent", "kwire")])
-@pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
+@pytest.mark.parametrize(
+    "clients",
+    [
+        pytest.param(("kwire", "java", "confluent"), marks=pytest.mark.short),
+        ("java", "kwire", "confluent"),
+        ("confluent", "kwire", "kwire"),
+    ],
+    ids="-".join,
+)
+@pytest.mark.parametrize(
+    ("protocol", "assignor"),
+    [(CLASSIC, "RangeAssignor"), (CLASSIC, "CooperativeStickyAssignor"), (CONSUMER, "")],
+    indirect=["protocol"],
+)
 def test_members_of_several_clients(
     brokers: KafkaCluster, run: Run, topic: str, protocol: str, clients: tuple[str, ...], assignor: str
 ) -> None:
