@@ -125,6 +125,8 @@ class ThreadWorkers(Workers):
     def __init__(self, *args: Any, executor: Executor | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._executor = executor
+        handling = self.handling
+        self._is_plain = executor is None and handling.timeout is None and handling.batch == 1
         self._threads = [
             threading.Thread(target=self._work, name=f"kwire worker {number}", daemon=True)
             for number in range(self.concurrency)
@@ -162,13 +164,16 @@ class ThreadWorkers(Workers):
 
     def _run(self, works: list[Work], started: float) -> None:
         done: list[Work] = []
-        now = self._now
+        now, is_plain, function = self._now, self._is_plain, self.handling.function
         for number, work in enumerate(works):
             if number and now() - started > _SHORT_SECONDS:
                 self.queue.put_back(works[number:])
                 break
             try:
-                self._call(work)
+                if is_plain:
+                    function(work.records[0])
+                else:
+                    self._call(work)
             except BaseException as error:
                 if not self._retry(work, error) and self._put_aside(work, error):
                     done.append(work)
@@ -294,8 +299,11 @@ class TaskWorkers(Workers):
     async def _run(self, work: Work) -> None:
         handling = self.handling
         try:
-            async with asyncio.timeout(handling.timeout):
+            if handling.timeout is None:
                 await handling.function(handling.argument(work))
+            else:
+                async with asyncio.timeout(handling.timeout):
+                    await handling.function(handling.argument(work))
         except asyncio.CancelledError:
             self.queue.put_back([work])
             raise
