@@ -30,22 +30,37 @@ def cluster() -> Iterator[KafkaCluster]:
         ["consume", *FEW, "--compression", "lz4", "--only", "kwire,confluent,aio,kafka-python"],
         ["consume", *ENOUGH_FOR_JAVA],
         ["bulk", "--consume", *FEW, "--only", "kwire,confluent"],
+        ["groups", "--parts", "consume,share", *FEW[:2], "--rounds", "1", "--only", "kwire,confluent,aio"],
         ["latency", "--records", "10", "--rounds", "1"],
         ["memory", *FEW],
         ["codecs", "--rounds", "1", "--bytes", "1000"],
     ],
-    ids=["produce", "produce-java", "keys", "consume", "consume-java", "bulk-consume", "latency", "memory", "codecs"],
+    ids=[
+        "produce",
+        "produce-java",
+        "keys",
+        "consume",
+        "consume-java",
+        "bulk-consume",
+        "groups",
+        "latency",
+        "memory",
+        "codecs",
+    ],
 )
 def test_bench(arguments: list[str], cluster: KafkaCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if arguments[0] not in ("memory", "codecs"):  # one stops its broker for a while, the other has none
         arguments = [*arguments, "--bootstrap", cluster.bootstrap]
     files = tmp_path / "found.json", tmp_path / "found.svg"
-    code = main([*arguments, "--json", str(files[0]), "--svg", str(files[1])])
+    plots = [] if arguments[0] == "groups" else ["--svg", str(files[1])]
+    code = main([*arguments, "--json", str(files[0]), *plots])
     printed = capsys.readouterr().out
     assert code == 0, printed
     found = json.loads(files[0].read_text())
     for case in found["cases"]:
         for samples in case["samples"].values():
             assert [sample["failure"] for sample in samples] == [None]
+    if not plots:
+        return
     bars = sum(len(case["samples"]) for case in found["cases"])
     assert files[1].read_text().count("<rect") == bars + 1  # and the background

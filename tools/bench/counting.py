@@ -7,6 +7,7 @@ import contextlib
 import struct
 import threading
 from collections import Counter
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
@@ -22,23 +23,33 @@ class CountingRelay:
 
     def __init__(self, port: int, target: int, host: str = "127.0.0.1") -> None:
         self._port, self._target, self._host = port, target, host
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="relay", daemon=True)
         self._bytes: Counter[int] = Counter()
         self._requests: Counter[int] = Counter()
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="relay", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(
-            asyncio.start_server(self._accept, self._host, self._port), self._loop
-        ).result()
+        self._started.result()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        loop, end = self._started.result()
+        loop.call_soon_threadsafe(end.set)
         self._thread.join()
+
+    async def _serve(self) -> None:
+        end = asyncio.Event()
+        try:
+            server = await asyncio.start_server(self._accept, self._host, self._port)
+        except OSError as error:
+            self._started.set_exception(error)
+            return
+        self._started.set_result((asyncio.get_running_loop(), end))
+        await end.wait()
+        server.close()
 
     def begin(self) -> None:
         """Forget what was counted."""
@@ -54,15 +65,18 @@ class CountingRelay:
         except OSError:
             writer.close()
             return
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            back = asyncio.ensure_future(self._forward(from_broker, writer))
-            await self._forward_requests(reader, to_broker)
-            await back
-        for one in (writer, to_broker):
-            one.close()
+        back = asyncio.ensure_future(self._forward(from_broker, writer))
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                await self._forward_requests(reader, to_broker)
+                await back
+        finally:
+            back.cancel()
+            for one in (writer, to_broker):
+                one.close()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):
             while data := await reader.read(_READ_BYTES):
                 writer.write(data)
                 await writer.drain()

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.contest import Result, Tell, chosen_names, compete, take_turn
 from bench.counting import FETCH, HEARTBEATS, CountingRelay
@@ -172,7 +172,7 @@ def idle(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Resu
                     "count": relay.begin,
                     "stop counting": lambda: found.update(_found(relay)),
                 }
-                chosen = {"group": _groups.next(topic), "protocol": _protocol(name)}
+                chosen: dict[str, Any] = {"group": _groups.next(topic), "protocol": _protocol(name)}
                 chosen |= {"idle_s": _IDLE_S, "settle_s": _SETTLE_S}
                 task = Task(name, f"127.0.0.1:{own.port('relay')}", topic, 0, 0, 100, partitions, options=chosen)
                 sample = take_turn("groups-idle", task, words)

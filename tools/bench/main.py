@@ -144,7 +144,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--files", type=Path, metavar="FOLDER", help=_FILES)
     one.add_argument("--rounds", type=int, help="default: by part, 2 to 5")
     one.add_argument(
-        "--records", type=int, default=2_000_000, help="that subscribed consumers read (default: 2,000,000)"
+        "--records", type=int, default=4_000_000, help="that subscribed consumers read (default: 4,000,000)"
     )
     one.add_argument("--only", type=_words, help="only the contestants whose names begin so")
     one.add_argument("--json", type=Path, help="write every sample to this file")

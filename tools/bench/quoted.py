@@ -44,17 +44,78 @@ PAIRS = [
 ]
 
 
+class Line(NamedTuple):
+    """One line about groups: a measure of kwire in one case of `docs/bench/groups-PART.json`, and of another client.
+
+    `theirs` is empty for a measure that stands alone. The ratio is above 1 where kwire is better.
+    """
+
+    part: str
+    case: str
+    ours: str
+    theirs: str
+    measure: str
+    unit: str
+    what: str
+    aim: str = ""
+    is_less_better: bool = False
+
+
+_JOIN, _ONE_MORE = "50 members join at once, ", "1 joins 10 members at once, "
+_WORK, _KEYED = "process: 25,600 records", "process: 200,000 records, a key each"
+_THOUSAND = "a member that waits for records for 20 s, partitions: 1,000"
+
+LINES = [
+    Line("consume", "", "kwire C, classic", "confluent-kafka, classic", "per_cpu", "records/CPU-s",
+         "subscribed, classic, `poll(500)`", "4x"),
+    Line("consume", "", "kwire C, 848", "confluent-kafka, 848", "per_cpu", "records/CPU-s",
+         "subscribed, KIP-848, `poll(500)`", "4x"),
+    Line("consume", "", "kwire C, classic", "aiokafka, classic", "per_cpu", "records/CPU-s",
+         "subscribed, classic, `poll(500)`"),
+    Line("consume", "", "kwire C, classic", "kwire C, assign", "per_second", "records/s",
+         "subscribed, classic, against assigned", "0.97x"),
+    Line("consume", "", "kwire C, 848", "kwire C, assign", "per_second", "records/s",
+         "subscribed, KIP-848, against assigned", "0.97x"),
+    Line("consume", "", "kwire C, async iteration, classic", "kwire C, iteration, classic", "per_second", "records/s",
+         "`async for` against `for`", "0.6x"),
+    Line("rebalance", _JOIN + "classic, 100 partitions", "kwire C", "confluent-kafka", "seconds", "s",
+         "50 members start, classic", "1.43x", True),
+    Line("rebalance", _JOIN + "classic, 100 partitions, which", "kwire C", "confluent-kafka", "seconds", "s",
+         "the same, the broker first waits for 3 s", "1.43x", True),
+    Line("rebalance", _JOIN + "848", "kwire C", "confluent-kafka", "seconds", "s",
+         "50 members start, KIP-848", "1.43x", True),
+    Line("rebalance", _ONE_MORE + "classic", "kwire C", "confluent-kafka", "seconds", "s",
+         "one joins ten, classic", "", True),
+    Line("rebalance", _ONE_MORE + "848", "kwire C", "confluent-kafka", "seconds", "s",
+         "one joins ten, KIP-848", "", True),
+    Line("process", _WORK, "kwire C, threads", "", "percent", "% of the ideal",
+         "`process`, 10 ms of work, threads", "80"),
+    Line("process", _WORK, "kwire C, tasks", "", "percent", "% of the ideal",
+         "`process`, 10 ms of work, tasks", "80"),
+    Line("process", _KEYED, "kwire C, threads", "", "us_cpu", "us CPU", "`process`, no work, threads", "7"),
+    Line("process", _KEYED, "kwire C, tasks", "", "us_cpu", "us CPU", "`process`, no work, tasks", "7"),
+    Line("idle", _THOUSAND, "kwire C, classic", "Java, classic", "fetch_bytes_s", "bytes/s",
+         "fetches of 1,000 idle partitions, classic", "0.9x", True),
+    Line("idle", _THOUSAND, "kwire C, 848", "Java, 848", "fetch_bytes_s", "bytes/s",
+         "fetches of 1,000 idle partitions, KIP-848", "0.9x", True),
+    Line("idle", _THOUSAND, "kwire C, 848", "", "cpu_percent", "% of a processor", "a member of these", "0.3"),
+    Line("share", "", "kwire C, implicit", "Java, implicit", "per_second", "records/s", "share group, implicit"),
+    Line("share", "", "kwire C, implicit", "kwire C, plain", "per_second", "records/s",
+         "share group against assigned", "0.82x"),
+]  # fmt: skip
+
+
 class Kept(NamedTuple):
     command: str
     result: Result
 
     @classmethod
-    def read(cls, path: Path) -> Kept:
-        """Read the first case of an output."""
+    def read(cls, path: Path, case: str = "") -> Kept:
+        """Read the first case of an output whose title begins so."""
         output: dict[str, Any] = json.loads(path.read_text())
-        case = output["cases"][0]
-        samples = {name: [Sample(**sample) for sample in samples] for name, samples in case["samples"].items()}
-        return cls(" ".join(_of_the_bench(output["command"])), Result(case["title"], samples))
+        found = next(one for one in output["cases"] if one["title"].startswith(case))
+        samples = {name: [Sample(**sample) for sample in samples] for name, samples in found["samples"].items()}
+        return cls(" ".join(_of_the_bench(output["command"])), Result(found["title"], samples))
 
     def median(self, name: str, measure: str) -> str:
         return f"{self.result.spread(name, measure).median:.2f}"
@@ -80,6 +141,10 @@ def kept(folder: Path = KEPT) -> dict[str, Kept]:
     return {bench: Kept.read(folder / f"{bench}.json") for bench in dict.fromkeys(pair.bench for pair in PAIRS)}
 
 
+# Of `LINES`, what the README has, too.
+_IN_README = (0, 6, 8)
+
+
 def for_readme(outputs: Mapping[str, Kept]) -> list[str]:
     table, before = ["| kwire | against | has | command |", "|---|---|---|---|"], ""
     for pair in PAIRS:
@@ -87,6 +152,13 @@ def for_readme(outputs: Mapping[str, Kept]) -> list[str]:
         command = "the same" if output.command == before else f"`{output.command}`"
         table.append(f"| {pair.way} | {pair.against} | {output.ratio(pair, 'per_cpu')} | {command} |")
         before = output.command
+    for line in (LINES[at] for at in _IN_README):
+        kept_ = Kept.read(KEPT / f"groups-{line.part}.json", line.case)
+        names = (line.theirs, line.ours) if line.is_less_better else (line.ours, line.theirs)
+        spread = kept_.result.ratio(*names, line.measure)
+        assert spread is not None
+        against = "librdkafka's time" if line.is_less_better else "`consume(500)`"
+        table.append(f"| {line.what} | {against} | {spread.median:.1f}x | `{kept_.command}` |")
     return table
 
 
@@ -101,7 +173,32 @@ def for_speed(outputs: Mapping[str, Kept]) -> list[str]:
     return table
 
 
-QUOTES = {"README.md": ("## Speed", for_readme), "docs/speed.md": ("## Against confluent-kafka", for_speed)}
+def for_groups(outputs: Mapping[str, Kept]) -> list[str]:
+    heads = ["groups", "kwire", "against", "theirs", "ratio", "aim"]
+    table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for line in LINES:
+        result = Kept.read(KEPT / f"groups-{line.part}.json", line.case).result
+        ours = f"{_figure(result.spread(line.ours, line.measure).median)} {line.unit}"
+        theirs = ratio = ""
+        if line.theirs:
+            names = (line.theirs, line.ours) if line.is_less_better else (line.ours, line.theirs)
+            spread = result.ratio(*names, line.measure)
+            if spread is None:
+                raise ValueError(f"{line.ours} or {line.theirs} did not finish {result.title}")
+            theirs, ratio = _figure(result.spread(line.theirs, line.measure).median), f"{spread.median:.2f}x"
+        table.append(f"| {line.what} | {ours} | {line.theirs} | {theirs} | {ratio} | {line.aim} |")
+    return table
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+QUOTES = [
+    ("README.md", "## Speed", for_readme),
+    ("docs/speed.md", "## Against confluent-kafka", for_speed),
+    ("docs/speed.md", "## Groups", for_groups),
+]
 
 
 def quoting(text: str, heading: str, table: list[str]) -> str:
@@ -116,7 +213,7 @@ def quoting(text: str, heading: str, table: list[str]) -> str:
 def write() -> None:
     """Write the tables into the documents."""
     outputs = kept()
-    for name, (heading, table) in QUOTES.items():
-        document = ROOT / name
-        document.write_text(quoting(document.read_text(), heading, table(outputs)))
-        print(f"{name}: {len(PAIRS)} rows")
+    for name, heading, table in QUOTES:
+        document, lines = ROOT / name, table(outputs)
+        document.write_text(quoting(document.read_text(), heading, lines))
+        print(f"{name}, {heading[3:]}: {len(lines) - 2} rows")
