@@ -54,6 +54,7 @@ class World:
         self.leaders = leaders if leaders is not None else {"t": [(1, 0), (2, 0)]}
         self.coordinator = COORDINATOR
         self.coordinator_errors: list[int] = []
+        self.throttle_ms = 0
         self.absences = 0  # the number of metadata responses without the coordinator
         self.silent: set[type[Request[Any]]] = set()
         self.hosts = {node: Host(self.handle) for node in (1, 2, 3)}
@@ -72,7 +73,9 @@ class World:
                 leaders = {name: leaders for name, leaders in self.leaders.items() if name in names}
                 return metadata(leaders, brokers=brokers)
             case InitProducerIdRequest():
-                return InitProducerIdResponse(error_code=0, producer_id=7, producer_epoch=0)
+                return InitProducerIdResponse(
+                    error_code=0, producer_id=7, producer_epoch=0, throttle_time_ms=self.throttle_ms
+                )
             case FindCoordinatorRequest():
                 code = self.coordinator_errors.pop(0) if self.coordinator_errors else 0
                 response = FindCoordinatorResponse.Coordinator(
@@ -170,6 +173,26 @@ def test_the_coordinator_is_remembered_until_it_is_forgotten() -> None:
         assert len(world.requested("FindCoordinator")) == expected
         if expected == 1 and len(world.requested()) == 2:
             world.net.loop.forget_coordinator(route)
+
+
+def test_a_coordinator_that_throttles_gets_the_next_request_later() -> None:
+    """KIP-219. A wait that is longer than the request's timeout does not make it fail."""
+    world = World()
+    world.net.loop.add(Watcher())
+    world.throttle_ms = 5_000
+    outcome = world.call(ToCoordinator("group"))
+    world.net.run(lambda: outcome)
+    world.throttle_ms = 0
+    began = world.net.clock.now()
+    other = world.call(ToCoordinator("group"), timeout_ms=2_000)
+    own = world.call(ToCoordinator("group"), timeout_ms=2_000, connection="leave")
+    world.net.run(lambda: own, seconds=1.0)
+    assert isinstance(own[0], InitProducerIdResponse)
+    world.net.rest(3.0)
+    assert other == []
+    world.net.run(lambda: other)
+    assert isinstance(other[0], InitProducerIdResponse)
+    assert 4.9 < world.net.clock.now() - began < 5.5
 
 
 def test_a_coordinator_that_is_not_ready_is_requested_again_with_back_off() -> None:

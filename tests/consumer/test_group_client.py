@@ -18,6 +18,7 @@ import pytest
 import kwire
 from kwire import Consumer
 from kwire.broker import Cluster, Delay, Mute, Refuse
+from kwire.broker.handlers import offset_fetch
 from kwire.consumer import ConsumerRecord, TopicPartition
 from kwire.consumer.group_member import MemberState
 from kwire.errors import (
@@ -29,6 +30,7 @@ from kwire.errors import (
     KwireError,
     WakeupError,
 )
+from kwire.metrics import prometheus_text
 from kwire.protocol import ApiKey
 from tests.consumer.embedded import START_MS, fill, number_of, numbers
 
@@ -739,6 +741,166 @@ def test_s31_close_returns_in_every_state_with_a_silent_coordinator(
     cluster.clear_faults()
 
 
+def test_fence_on_session_loss_gives_everything_up_without_a_word_of_the_coordinator() -> None:
+    with Cluster(brokers=1, topics={"t": 1}, group_min_session_timeout_ms=100) as cluster:
+        cluster.add_fault(Mute(), api=ApiKey.HEARTBEAT, times=None)
+        with Consumer(
+            cluster.bootstrap, group="g", session_timeout_ms=600, heartbeat_interval_ms=100, fence_on_session_loss=True
+        ) as consumer:
+            listener = Listener()
+            consumer.subscribe(["t"], listener=listener)
+            until(lambda: listener.named("lost"), consumer)
+            assert listener.named("lost") == [("t", 0)]
+
+
+async def _coroutine(partitions: object) -> None:
+    """Stands for a callback of an asyncio program."""
+
+
+@pytest.mark.parametrize("name", ["on_assigned", "on_revoked", "on_lost"])
+def test_a_coroutine_function_that_no_event_loop_would_run_is_refused(name: str) -> None:
+    callback: Any = {name: _coroutine}
+    with (
+        Consumer("localhost:1", group="g") as consumer,
+        pytest.raises(ConfigurationError, match=f"{name} is a coroutine"),
+    ):
+        consumer.subscribe(["t"], **callback)
+
+    async def main() -> None:
+        async with kwire.aio.Consumer("localhost:1", group="g", callbacks="background") as consumer:
+            with pytest.raises(ConfigurationError, match='callbacks="background"'):
+                await consumer.subscribe(["t"], **callback)
+
+    asyncio.run(main())
+
+
+def test_s21_no_reset_while_the_committed_offset_has_no_response(cluster: Cluster, members: Members) -> None:
+    """kafka-python 2629: a timeout was taken for a missing offset, and the reset policy applied."""
+    fill_both(cluster, 100)
+    with Consumer(cluster.bootstrap, group="g") as other:
+        other.commit({("t", 0): 90, ("t", 1): 90})
+    cluster.add_fault(Mute(), api=ApiKey.OFFSET_FETCH, times=None)
+    consumer = members.make(request_timeout_ms=300, on_no_offset="latest")
+    consumer.subscribe(["t"])
+    until(lambda: cluster.requests()[ApiKey.OFFSET_FETCH] >= 3, consumer)
+    assert ApiKey.LIST_OFFSETS not in cluster.requests()
+    cluster.clear_faults()
+    assert numbers(read(consumer, 20)) == {0: list(range(90, 100)), 1: list(range(90, 100))}
+    assert ApiKey.LIST_OFFSETS not in cluster.requests()
+
+
+def test_s22_no_reset_for_a_partition_that_the_response_lacks(
+    cluster: Cluster, members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """platformatic/kafka 267."""
+    fill_both(cluster, 100)
+    with Consumer(cluster.bootstrap, group="g") as other:
+        other.commit({("t", 0): 90, ("t", 1): 90})
+    lacking: list[int] = []
+    find = offset_fetch._group
+
+    def without_partition_1(*args: Any, **options: Any) -> Any:
+        group = find(*args, **options)
+        if len(lacking) < 3:
+            for topic in group.topics:
+                lacking.extend(one.partition_index for one in topic.partitions if one.partition_index == 1)
+                topic.partitions = [one for one in topic.partitions if one.partition_index != 1]
+        return group
+
+    monkeypatch.setattr(offset_fetch, "_group", without_partition_1)
+    consumer = members.make(on_no_offset="latest")
+    consumer.subscribe(["t"])
+    assert numbers(read(consumer, 20)) == {0: list(range(90, 100)), 1: list(range(90, 100))}
+    assert lacking == [1, 1, 1]
+    assert ApiKey.LIST_OFFSETS not in cluster.requests()
+
+
+def test_s34_what_an_old_owner_fetched_is_not_handed_out_nor_committed(cluster: Cluster, members: Members) -> None:
+    """franz-go 1.21.6, "two owners": fetched data of an older generation must not come back with the new one."""
+    fill_both(cluster, 1_000)
+    first = members.make(max_poll_records=10, max_poll_interval_ms=300)
+    first.subscribe(["t"])
+    stale = read(first, 10)  # and much more is buffered
+    until(lambda: first.member.state is MemberState.STALE)
+    second = members.make()
+    second.subscribe(["t"])
+    read(second, 2_000)
+    second.commit()
+    assert cluster.committed("g") == {("t", 0): 1_000, ("t", 1): 1_000}
+    with pytest.raises(CommitFailedError):
+        first.commit(stale)
+    assert first.poll(timeout=0.05) == []  # joins again
+    until(lambda: owns(first, 1)() and owns(second, 1)(), first, second)
+    fill_both(cluster, 1)  # numbered 0 again, at offset 1,000
+    got = read(first, 1)
+    assert [record.offset for record in got] == [1_000]
+    assert min(cluster.committed("g").values()) == 1_000
+
+
+def test_s36_a_partition_that_comes_back_has_one_run_at_a_time(cluster: Cluster, members: Members) -> None:
+    """kafkajs 1097: after a rebalance two runs of one partition were under way."""
+    fill_both(cluster, 200)
+    running: dict[int, int] = {0: 0, 1: 0}
+    overlaps: list[int] = []
+    done: list[tuple[int, int]] = []
+    lock = threading.Lock()
+
+    def handle(record: ConsumerRecord) -> None:
+        with lock:
+            running[record.partition] += 1
+            if running[record.partition] > 1:
+                overlaps.append(record.partition)
+        threading.Event().wait(0.002)
+        with lock:
+            running[record.partition] -= 1
+            done.append((record.partition, record.offset))
+
+    consumer = members.make()
+    consumer.subscribe(["t"])
+    processor = consumer.process(handle, order="partition", concurrency=4)
+    thread = threading.Thread(target=processor.run)
+    thread.start()
+    for _ in range(3):
+        seen = len(done)
+        until(lambda seen=seen: len(done) > seen)  # type: ignore[misc]
+        other = members.make()
+        other.subscribe(["t"])
+        until(lambda other=other: owns(consumer, 1)() and owns(other, 1)(), other)  # type: ignore[misc]
+        other.close()
+        until(owns(consumer, 2))
+    processor.stop()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert overlaps == []
+
+
+@pytest.mark.parametrize("count", [3])
+def test_s19_each_broker_restarts_in_turn_the_coordinator_last(protocol: str, count: int) -> None:
+    """aiokafka 1154: alive, but stuck after a broker had restarted."""
+    with Cluster(
+        brokers=count, topics={"t": 10}, consumer_group_heartbeat_interval_ms=50,
+        consumer_group_min_heartbeat_interval_ms=50,
+    ) as cluster, ExitStack() as stack:  # fmt: skip
+        consumer = Members(cluster, protocol, stack).make()
+        consumer.subscribe(["t"])
+        until(owns(consumer, 10), consumer)
+        seen: set[tuple[int, int]] = set()
+        coordinator = cluster.coordinator("g")
+        others = [node for node in range(1, count + 1) if node != coordinator]
+        for number, node in enumerate([*others, coordinator], 1):
+            cluster.stop(node)
+            consumer.poll(timeout=0.1)
+            cluster.restart(node)
+            for partition in range(10):
+                fill(cluster, "t", partition, [number])
+            end = monotonic() + PATIENCE
+            while len(seen) < 10 * number:
+                assert monotonic() < end, str(consumer.explain())
+                seen |= {(one.partition, one.offset) for one in consumer.poll(timeout=0.1)}
+            consumer.commit()
+        assert {offset for _, offset in seen} == set(range(count))
+
+
 # -- asyncio
 
 
@@ -834,6 +996,16 @@ def test_s19_explain_names_what_a_consumer_waits_for(cluster: Cluster, members: 
     until(lambda: "unreachable" not in waits(consumer), consumer)
 
 
+def test_explain_names_an_unknown_coordinator(cluster: Cluster, members: Members) -> None:
+    cluster.add_fault(Refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), api=ApiKey.FIND_COORDINATOR, times=None)
+    consumer = members.make()
+    consumer.subscribe(["t"])
+    until(lambda: "coordinator" in waits(consumer), consumer)
+    assert "COORDINATOR_NOT_AVAILABLE" in str(consumer.explain())
+    cluster.clear_faults()
+    until(lambda: waits(consumer) == {"end"}, consumer)
+
+
 def test_explain_of_a_member_without_partitions_and_of_a_closed_gate(cluster: Cluster, members: Members) -> None:
     fill_both(cluster)
     consumers = [members.make(max_poll_records=5), members.make(), members.make()]
@@ -867,6 +1039,26 @@ def test_lag_and_metrics(cluster: Cluster, members: Members) -> None:
     assert metrics.commits_failed == 0
     assert sum(one.records for one in metrics.lag.values()) == 0
     assert consumer.collect_metrics().polls == metrics.polls
+
+
+def test_metrics_of_the_gate_of_commits_and_of_rebalances(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster, 100)
+    consumer = members.make()
+    consumer.subscribe(["t"])
+    assert consumer.metrics().gate_closed_seconds == 0.0
+    read(consumer, 1)
+    consumer.keep_alive()
+    until(lambda: consumer.metrics().gate_closed_seconds > 0.02)
+    consumer.commit()
+    consumer.allow_rebalance()
+    metrics = consumer.metrics()
+    assert consumer.metrics().gate_closed_seconds == metrics.gate_closed_seconds
+    assert metrics.commit_time.count == 1
+    assert metrics.rebalance_time.count == metrics.rebalances == 1
+    assert 0.0 < metrics.rebalance_time.mean < PATIENCE
+    text = prometheus_text(consumer)
+    for name in ("gate_closed_seconds_total", "commit_seconds_count", "rebalance_seconds_count"):
+        assert f"kwire_consumer_{name}" in text
 
 
 def test_a_signal_ends_iterations_and_polls_and_a_second_one_interrupts(cluster: Cluster, members: Members) -> None:

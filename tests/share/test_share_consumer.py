@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pickle
 import threading
 from collections.abc import Iterator
@@ -275,6 +276,14 @@ def test_a_cancelled_poll_loses_no_record(cluster: Cluster) -> None:
             return got
 
     assert asyncio.run(main()) == 2
+
+
+def test_the_methods_that_wait_are_coroutines_in_both_faces_of_asyncio() -> None:
+    for face in (aio.Consumer, aio.ShareConsumer):
+        for name in ("subscribe", "unsubscribe", "poll", "commit", "metrics", "explain", "close"):
+            method = getattr(face, name)
+            assert inspect.iscoroutinefunction(method), name
+            assert method.__name__ == name
 
 
 def test_both_faces_have_the_same_methods() -> None:

@@ -529,6 +529,14 @@ def test_a_consumer_that_does_not_poll_leaves_and_joins_again_with_the_next_poll
         assert consumer.metrics().state == "stable"
 
 
+def test_without_a_poll_interval_a_consumer_that_does_not_poll_stays() -> None:
+    with VirtualCluster().running() as cluster:
+        consumer = cluster.consumer(max_poll_interval_ms=None)
+        consumer.poll(timeout=1)
+        cluster.sleep(1_000)
+        assert consumer.metrics().state == "stable"
+
+
 def test_a_fenced_member_joins_again_with_the_same_id_and_its_records_are_lost() -> None:
     with VirtualCluster().running() as cluster:
         cluster.produce(*numbers(2))
