@@ -16,6 +16,7 @@ import kafka.admin
 import pytest
 
 import kwire
+import kwire.admin.groups
 import kwire.errors
 from kwire.cluster import ClientConfig
 from kwire.consumer.options import ConsumerOptions
@@ -48,6 +49,11 @@ def of(client: type[Any]) -> Exists:
     return lambda name: callable(getattr(client, name, None))
 
 
+def admin_has(name: str) -> bool:
+    room, _, call = name.rpartition(".")
+    return callable(getattr(kwire.admin.groups.Groups if room == "groups" else kwire.Admin, call, None))
+
+
 def among(names: set[str] | dict[str, Any]) -> Exists:
     return lambda name: name in names
 
@@ -61,7 +67,7 @@ SECTIONS: dict[str, tuple[Exists, ...]] = {
         of(kwire.Consumer), of(confluent_kafka.Consumer), of(kafka.KafkaConsumer), of(aiokafka.AIOKafkaConsumer),
     ),
     "Calls of the administrator": (
-        of(kwire.Admin), of(confluent_kafka.admin.AdminClient), of(kafka.admin.KafkaAdminClient),
+        admin_has, of(confluent_kafka.admin.AdminClient), of(kafka.admin.KafkaAdminClient),
     ),
     "Options of every client": (among(_CLIENT), *OPTIONS),
     "Options of the producer": (among({*options_of(ProducerSettings)}), *OPTIONS),

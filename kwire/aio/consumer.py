@@ -48,12 +48,12 @@ class Processor(ParallelProcessor):
 
 @documents_options(ConsumerOptions, ClientConfig, defaults=CLIENT_DEFAULTS)
 class Consumer(GroupClient):
-    """Reads records of assigned partitions in tasks of asyncio.
+    """Reads records in tasks of asyncio, as a member of a group or of partitions that you assign.
 
-    >>> async with kwire.aio.Consumer("localhost:9092") as consumer:  # doctest: +SKIP
-    ...     consumer.assign([("greetings", 0, "earliest")])
-    ...     async for record in consumer:
-    ...         print(record.offset, record.value)
+    >>> async with kwire.aio.Consumer("localhost:9092", group="billing") as consumer:    # doctest: +SKIP
+    ...     await consumer.subscribe(["orders"])
+    ...     async for record in consumer:  # the earlier records are processed, and are committed
+    ...         print(record.topic, record.partition, record.offset, record.key, record.value)
 
     The methods and options are those of `kwire.Consumer`; those that wait are awaited. A task may be cancelled in any
     of them: no record is lost. The consumer belongs to no event loop.

@@ -21,12 +21,21 @@ if TYPE_CHECKING:
 
 @documents_options(ConsumerOptions, ClientConfig, defaults=CLIENT_DEFAULTS)
 class Consumer(GroupClient, RecordIterator):
-    """Reads records of assigned partitions.
+    """Reads records, as a member of a group or of partitions that you assign.
 
-    >>> with kwire.Consumer("localhost:9092") as consumer:            # doctest: +SKIP
-    ...     consumer.assign([("greetings", 0, "earliest")])
-    ...     for record in consumer:
-    ...         print(record.offset, record.value)
+    >>> with kwire.Consumer("localhost:9092", group="billing") as consumer:        # doctest: +SKIP
+    ...     consumer.subscribe(["orders"])
+    ...     for record in consumer:  # the earlier records are processed, and are committed
+    ...         print(record.topic, record.partition, record.offset, record.key, record.value)
+
+    Without a group: `consumer.assign([("orders", 0, "earliest")])`. If other threads or tasks do the work, the default
+    commit="auto" would lose records in a crash: give commit="marks" and call `mark`, or use `process`.
+
+    join       subscribe, unsubscribe, assign, assignment, member, allow_rebalance, keep_alive
+    read       iteration, poll, poll_batch, poll_arrow, process, pause, resume, wakeup
+    commit     commit, commit_async, mark, committed, offsets, group_metadata
+    position   position, seek, seek_to, beginning_offsets, end_offsets, offsets_at, lag
+    look       explain, metrics, partitions, paused, subscription, on_cluster_event
 
     The options used most: group, commit, max_poll_records, isolation, on_no_offset, max_buffered_bytes, tls and sasl.
     `help(kwire.Consumer)` and the page "Options" of the documentation have all of them, with defaults and units.
