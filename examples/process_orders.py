@@ -17,7 +17,7 @@ def handle(record: kwire.ConsumerRecord) -> None:
     time.sleep(0.01)
     if record.value == b"order 13":
         raise ValueError("nobody delivers to number 13")
-    sys.stdout.write(f"{record.key} {record.value}\n")  # in one piece: this runs in many threads
+    sys.stdout.write(f"{record.key!r} {record.value!r}\n")  # in one piece: this runs in many threads
     sys.stdout.flush()
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -48,6 +49,20 @@ def expect_python_only(wheel: Path) -> None:
     assert suffixes <= {".py", ".pyi", ".typed"}, suffixes
     assert {"kwire/__init__.py", "kwire/py.typed", "pyspark_kwire.py"} <= set(names)
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"kwire", "pyspark_kwire.py"}
+
+
+def test_the_build_names_every_c_source_and_no_other() -> None:
+    """The extension is optional, so a build without one of its files would end without an error, and without C."""
+    (extension,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
+    for named, suffix in ((extension["sources"], "c"), (extension["depends"], "h")):
+        assert sorted(named) == sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob(f"kwire/_c/*.{suffix}"))
+
+
+def test_a_missing_c_source_leaves_a_wheel_that_is_pure(source: Path, tmp_path: Path) -> None:
+    """That is what the test of the wheel with the accelerator would notice."""
+    damaged = shutil.copytree(source, tmp_path / "damaged")
+    (damaged / "kwire" / "_c" / "checksums.c").unlink()
+    expect_python_only(build(damaged, "build_wheel", tmp_path, CFLAGS="-O0"))
 
 
 def test_a_wheel_without_the_accelerator_is_pure(source: Path, tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def _read_as_member(
 ) -> tuple[int, ExitCode]:  # fmt: skip
     """Write records as a member of a group, until `count`, the end, or a signal; return their number and exit code.
 
-    The consumer commits by itself: a poll asks for more, and so tells that what was written before is processed.
+    The consumer commits by itself: each poll says that what was written before is processed.
     """
     from kwire.consumer import Consumer, stop_on_signals
 
@@ -280,7 +280,7 @@ def _read_as_member(
                 write(records)
                 read += len(records)
         if options["commit"] == "auto":
-            consumer.commit()  # of what was written last, too
+            consumer.commit()  # also what was written last
     return read, ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
 
 

@@ -48,7 +48,7 @@ def config_option(*names: str) -> Callable[[Command], Command]:
 
 
 class Events:
-    """Writes JSON lines to stdout, each at once: a client that is killed has told everything it did."""
+    """Writes JSON lines to stdout, each at once: a client that is killed has written everything it did."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

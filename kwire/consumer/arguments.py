@@ -24,8 +24,8 @@ _TIME = '(topic, partition, milliseconds since 1970), such as ("orders", 0, 1_70
 ELSEWHERE: Mapping[str, str] = {
     "consumer_group_metadata": "it is group_metadata() here",
     "store_offsets": 'it is mark(record) here, with commit="marks"',
-    "incremental_assign": "nothing is to be done: on_assigned only gets to know what was assigned",
-    "incremental_unassign": "nothing is to be done: on_revoked only gets to know what is taken away",
+    "incremental_assign": "do nothing: on_assigned only reports what was assigned",
+    "incremental_unassign": "do nothing: on_revoked only reports what is taken away",
     "commit_sync": "it is commit() here",
     "getmany": "it is poll(max_records, timeout) here",
     "getone": "it is next(consumer) here, or anext(consumer)",

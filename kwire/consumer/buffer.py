@@ -33,7 +33,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class Watermarks(NamedTuple):
-    """How far a log reaches, from a Fetch response. -1 where the broker's version does not tell.
+    """How far a log reaches, from a Fetch response. -1 where the broker's version has no such field.
 
     `last_stable_offset` is where reading with read_committed ends.
     """

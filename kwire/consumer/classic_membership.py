@@ -1,6 +1,6 @@
 """A member of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup (Kafka's ConsumerCoordinator).
 
-A round: revoke what must be revoked before it; JoinGroup, which the coordinator answers when all members have joined;
+A round: revoke what must be revoked before it; JoinGroup, whose response comes when all members have joined;
 the leader divides the partitions; SyncGroup brings each member its part; revoke and assign the difference. Members
 whose assignors are all cooperative keep their partitions during the round and join once more after a revocation
 (KIP-429); others give all of them up before it.

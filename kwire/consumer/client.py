@@ -125,7 +125,7 @@ class ConsumerClient:
         self._is_started = False
         self._is_closed = False
         self._is_woken = False
-        # What was returned since the program last asked for records, with the position before and the leader epoch.
+        # What was returned since the program last polled, with the position before and the leader epoch.
         self._in_hand: list[HandedOut] = []
 
     def _open_loop(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> LoopThread:
@@ -420,7 +420,7 @@ class ConsumerClient:
         """Begin to fetch a partition that on_assigned has just got."""
 
     def _begin_read(self, what: str) -> None:
-        """The program asks for records: it has processed those that it got before."""
+        """Note that the program polls: it has processed the records that it got before."""
         self._release_old_batches()
 
     def _end_read(self, *, is_iteration: bool) -> None:

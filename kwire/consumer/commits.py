@@ -1,7 +1,7 @@
 """Commits: OffsetCommit and OffsetFetch of one group, on the loop thread.
 
-One OffsetCommit is in flight at a time. Commits that are asked for meanwhile merge: of each partition the newest offset
-is sent, and everybody who waits for an older one gets its result. So no older offset follows a newer one, also not
+One OffsetCommit is in flight at a time. Commits that are requested meanwhile merge: of each partition the newest offset
+is sent, and the callers of older ones get its result. So no older offset follows a newer one, also not
 when a request is repeated. An error while offsets are looked up is never "no offset": that would lead to a reset.
 
 The member of the group sets `generation`, `owned` and `member`; a consumer that assigns partitions itself has none of
@@ -179,7 +179,7 @@ class CommitManager:
         """Commit offsets; `on_done` gets the error of each partition, or None for it, once.
 
         With `retries` what may pass is tried again until `deadline`, a time of the loop. `before_revoke` is for the
-        commit that a rebalance waits for: it gives up what only a later commit could have stored.
+        commit that a rebalance waits for: it fails what only a later commit could have stored.
         """
         commit = _Commit(set(offsets), on_done, deadline, retries, before_revoke)
         if not offsets:
@@ -538,13 +538,13 @@ class CommitManager:
             for topic in indexes
         ]
         is_member = self.is_epoch and self.generation.generation_id > 0
-        asked = OffsetFetchRequest.Group(
+        requested = OffsetFetchRequest.Group(
             group_id=group,
             member_id=self.generation.member_id if is_member else None,
             member_epoch=self.generation.generation_id if is_member else -1,
             topics=topics,
         )
-        return OffsetFetchRequest(groups=[asked], require_stable=True)
+        return OffsetFetchRequest(groups=[requested], require_stable=True)
 
     def _handle_lookup_response(
         self, lookups: Iterable[_Lookup], response: OffsetFetchResponse, ids: Mapping[UUID, str], now: float

@@ -1,8 +1,8 @@
 """A member of a group of the new protocol, KIP-848: one request, ConsumerGroupHeartbeat, and the broker assigns.
 
 The coordinator sends a target. The member reconciles: it revokes what the target lacks, then takes over what is new,
-then acknowledges by its next heartbeat, which has the partitions that it really owns. Epochs tell both sides what the
-other knows; a member that the coordinator has fenced gives up everything and joins with epoch 0 and the same id.
+then acknowledges by its next heartbeat, which has the partitions that it really owns. Epochs say which state each side
+has seen. A member that the coordinator has fenced loses everything and joins with epoch 0 and the same id.
 
 States and their names are those of Kafka's ConsumerMembershipManager.
 """
@@ -202,7 +202,7 @@ class ConsumerMembership(GroupMember):
     # -- joining again
 
     def _drop_membership(self) -> None:
-        """Forget what belongs to the membership that is over; the steps still have to give up the partitions."""
+        """Forget what belongs to the membership that is over; the steps still have to end the use of the partitions."""
         self.set_generation(self.member_id, _JOIN_EPOCH)
         self._heartbeat = None
         self._target, self._has_target, self._is_assign_due = frozenset(), False, False

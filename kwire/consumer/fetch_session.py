@@ -1,7 +1,7 @@
 """A fetch session with one broker (KIP-227): each request names only what has changed since the one before.
 
-    epoch 0      full: the request names every wanted partition, and asks the broker for a session
-    epoch 1, ..  incremental: it names what was added or altered, and what is to be forgotten
+    epoch 0      full: the request names every wanted partition, and requests a session
+    epoch 1, ..  incremental: it names what was added or altered, and what the broker must forget
     epoch -1     final: no session is wanted, and an existing one ends
 
 The broker keeps the list of partitions, and responds with those that have news. It may end a session at any time

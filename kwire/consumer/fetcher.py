@@ -449,7 +449,7 @@ class Fetcher:
     ) -> bool:
         """Wait for metadata as new as the group's: an older leader may lack what was read. Not for ever, though.
 
-        A topic that was created anew begins again with epoch 0.
+        A topic that was created again starts with epoch 0.
         """
         if leader.leader_epoch == NO_EPOCH:
             return False
@@ -542,7 +542,7 @@ class Fetcher:
         delayed already. This at most doubles their delay, and costs a few more requests before a topic goes idle.
         """
         wait_ms = self._options.max_wait_ms
-        if self._options.min_bytes <= 1:  # a larger min_bytes asks for the whole wait
+        if self._options.min_bytes <= 1:  # a larger min_bytes means the whole wait
             idle_ms = round((now - self._idle_since.setdefault(node, now)) * 1000)
             wait_ms = min(wait_ms, max(_IDLE_WAIT_MIN_MS, idle_ms))
         if full_since is not None:
@@ -678,7 +678,7 @@ class Fetcher:
     def _update_watermarks(self, state: PartitionState, node: int, response: PartitionResponse) -> Watermarks:
         found = Watermarks(response.high_watermark, response.last_stable_offset, response.log_start_offset)
         known = self._fetch_buffer.watermarks.get(state.assignment_epoch)
-        if known is not None and state.replica == node:  # a follower lags behind what the leader has told
+        if known is not None and state.replica == node:  # a follower lags behind the leader's last response
             found = Watermarks(
                 max(found.high_watermark, known.high_watermark),
                 max(found.last_stable_offset, known.last_stable_offset),
@@ -749,7 +749,7 @@ class Fetcher:
         assert not isinstance(start, (int, Offset))
         if start == COMMITTED:
             self._request_committed(state)
-            self._wake_at(now)  # whoever looks it up may have had its turn
+            self._wake_at(now)  # the offset fetcher may have had its turn
         else:
             timestamp = list_offsets_timestamp(start, self._wall_ms())
             self._request_offset(state, timestamp, partial(self._offset_found, state))
@@ -858,7 +858,7 @@ class Fetcher:
     # -- truncation
 
     def _validate(self, state: PartitionState) -> None:
-        """Ask the leader whether it has what was read. Nothing is fetched meanwhile."""
+        """Check with the leader that it has what was read. Nothing is fetched meanwhile."""
         self._withdraw(state.key)
         state.move(FetchState.VALIDATING)
         request = ValidationRequest(state.topic, state.partition, state.offset_epoch, partial(self._validated, state))
@@ -876,7 +876,7 @@ class Fetcher:
         state.validated_epoch = max(leader.leader_epoch, state.validated_epoch)
         state.move(FetchState.FETCHING)
         if result is None:
-            state.offset_epoch = NO_EPOCH  # this broker cannot tell
+            state.offset_epoch = NO_EPOCH  # this broker does not know it
             self._wake_at(now)
         else:
             self._handle_epoch_end(state, result, now)

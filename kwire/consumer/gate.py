@@ -1,12 +1,12 @@
 """The poll gate: whether the program may be using records that were handed out.
 
 The gate is closed from the moment in which `poll` returns records, or an iteration its next ones, until the program
-asks for more. What takes partitions away waits for an open gate, so that nobody works on records of partitions that
+polls again. What takes partitions away waits for an open gate, so that nobody works on records of partitions that
 another member has by now. The `PollTimer` bounds how long the gate may be closed (max_poll_interval_ms).
 
 | event                                   | gate                            | timer     |
 |-----------------------------------------|---------------------------------|-----------|
-| `poll` or an iteration asks for records | open: the earlier are processed | stopped   |
+| `poll` or an iteration needs records    | open: the earlier are processed | stopped   |
 | records are returned                    | closed                          | restarted |
 | nothing is returned                     | open                            | restarted |
 | `allow_rebalance()`                     | open until the next records     | restarted |
@@ -46,7 +46,7 @@ class PollGate:
         return self._closed_seconds + (0.0 if self.is_open else max(0.0, now - self._closed_at))
 
     def enter(self, clock: Callable[[], float]) -> None:
-        """The program asks for records: those that it got are processed."""
+        """Note that the program polls: the records that it got are processed."""
         if not self.is_open:
             self._open(clock())
         self.timer.poll_began()
@@ -58,7 +58,7 @@ class PollGate:
         self.timer.poll_ended(now)
 
     def allow(self, now: float) -> None:
-        """The program has no use for its records any more, but does not ask for others yet."""
+        """The program has no use for its records any more, but does not poll yet."""
         self._open(now)
         self.timer.poll_ended(now)
 
@@ -115,4 +115,4 @@ class GateWatch:
         return ()
 
     def closed(self, error: KwireError) -> None:
-        """Do nothing: there is nobody to tell."""
+        """Do nothing: no caller waits."""

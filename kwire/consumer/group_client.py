@@ -5,7 +5,7 @@ The `Membership` on the loop thread posts each `RebalanceStep`. The call that po
 program's hands, is done by the loop thread itself, if the consumer's lock is free.
 
 Of each partition there are four numbers. The fetch position is the fetcher's. The position is the next offset that the
-program gets. All below `processed` was processed: returned before the program last asked for more, or marked. All below
+program gets. All below `processed` was processed: returned before the program last polled, or marked. All below
 `committed` is known to be the coordinator's.
 """
 
@@ -170,7 +170,7 @@ class GroupClient(ConsumerClient):
             self._runtime.call_soon(self._membership.subscribe, subscription)
 
     async def _unsubscribe(self, timeout: float | None = 30.0) -> None:
-        """Give up all partitions and leave the group. What was processed is committed, and on_revoked called.
+        """Release all partitions and leave the group. What was processed is committed, and on_revoked called.
 
         Also ends an `assign`. RequestTimeoutError after `timeout` seconds.
         """
@@ -202,12 +202,12 @@ class GroupClient(ConsumerClient):
         return self._membership.member()
 
     def group_metadata(self) -> GroupMetadata:
-        """Return the group and the member as of now, for `Producer.send_offsets`."""
+        """Return the group and the member at this moment, for `Producer.send_offsets`."""
         return self._group_commits().generation
 
     @property
     def rebalance_pending(self) -> bool:
-        """Whether a rebalance waits until the program asks for more records."""
+        """Whether a rebalance waits until the program polls."""
         return self._membership is not None and self._membership.pending_step is not None
 
     def keep_alive(self) -> None:
@@ -216,7 +216,7 @@ class GroupClient(ConsumerClient):
         self._gate.timer.poll_ended(self._runtime.clock.now())
 
     async def _allow_rebalance(self) -> None:
-        """Let a rebalance go on: the program has processed the records that it got, and does not ask for more yet."""
+        """Let a rebalance go on: the program has processed the records that it got, and does not poll yet."""
         self._check_not_in_callback("allow_rebalance()")
         with self._lock:
             self._check_usable()
@@ -669,7 +669,7 @@ class GroupClient(ConsumerClient):
             self._runtime.add(self._auto_commit)
 
     def _processed_offsets(self) -> dict[TopicPartition, Offset]:
-        """Return what was processed and is not committed. Needs no lock: see `_processed`."""
+        """Return what was processed and is not committed. No lock: see `_processed`."""
         if self._processor is not None:
             return self._processor.to_commit()
         found: dict[TopicPartition, Offset] = {}
@@ -683,13 +683,13 @@ class GroupClient(ConsumerClient):
         """Return up to where a partition was processed.
 
         The loop thread may read it while the program is handed records: so `processed` is set before the position
-        moves, and an iteration is noted after it has begun and no longer noted before its reader is used otherwise.
+        moves, and an iteration is noted after it has started and no longer noted before its reader is used otherwise.
         """
         position = buffer.position
         if self._iterating is buffer and position is not None and self._options.commit != "marks":
             reader = buffer.reader
             if reader is not None and len(reader) and self._iterating is buffer:
-                buffer.iterated = buffer.assignment_epoch, position - 1  # but for the last one
+                buffer.iterated = buffer.assignment_epoch, position - 1  # without the last one
         if buffer.processed is not None:
             epoch, iterated = buffer.iterated
             if epoch == buffer.assignment_epoch and iterated > buffer.processed:
@@ -804,9 +804,9 @@ class GroupClient(ConsumerClient):
             self.seek(*key, start)
 
     async def _lag(self, fresh: bool = False, timeout: float | None = None) -> dict[TopicPartition, Lag]:
-        """Return how far each assigned partition is behind its end, as the last responses of brokers told.
+        """Return how far each assigned partition is behind its end, by the last responses of brokers.
 
-        With `fresh` the ends are asked for now. Partitions whose position or end is not known yet are left out.
+        With `fresh` the ends are requested now. Partitions whose position or end is not known yet are left out.
         """
         ends: Mapping[TopicPartition, int] = await self._end_offsets(self.assignment(), timeout) if fresh else {}
         with self._lock:
@@ -932,7 +932,7 @@ class GroupClient(ConsumerClient):
             with self._lock:
                 if self._iterating is not None:
                     self._processed(self._iterating)  # to note how far it is
-                self._in_hand.clear()  # nobody asked for more: it is not processed
+                self._in_hand.clear()  # the program did not poll again: it is not processed
                 self._iterating = None
                 self._gate.enter(self._runtime.clock.now)
                 self._runtime.call_soon(membership.leave, mode, on_left, deadline)
@@ -960,7 +960,7 @@ class GroupClient(ConsumerClient):
     async def _close(self, timeout: float | None = 30.0, *, leave: bool | None = None) -> None:
         """Commit what was processed, leave the group, end the thread and the connections, within `timeout` seconds.
 
-        What the program got last is not committed, unless it asked for more since or commits it itself. `leave` says
+        What the program got last is not committed, unless it polled since or commits it itself. `leave` says
         whether the group gives the partitions to others at once; None: unless this is a static member, which may come
         back. Calls that wait in `poll` raise ClosedError, and iterations end. A second call does nothing.
         """
@@ -978,7 +978,7 @@ class GroupClient(ConsumerClient):
         try:
             if self._runtime.is_running:
                 self._fetch_buffer.wake_all()
-                await self._waiter.shielded(self._give_up(_LEAVE_MODES[leave], deadline))
+                await self._waiter.shielded(self._end_membership(_LEAVE_MODES[leave], deadline))
         finally:
             await self._waiter.close(
                 self._runtime, None if deadline is None else max(1.0, deadline - self._runtime.clock.now())
@@ -1000,7 +1000,7 @@ class GroupClient(ConsumerClient):
         self._listener, self._processor = RebalanceListener(), None
         self._close_with_cluster(_EXIT_SECONDS)
 
-    async def _give_up(self, mode: LeaveMode, deadline: float | None) -> None:
+    async def _end_membership(self, mode: LeaveMode, deadline: float | None) -> None:
         try:
             is_manual = self._options.commit == "manual" or self._is_exiting
             if self._subscription is None and self._commits is not None and not is_manual:
@@ -1016,7 +1016,7 @@ class GroupClient(ConsumerClient):
             _log.warning("while the consumer is closed: %s", error)
 
     async def _lose_rest(self) -> None:
-        """Call on_lost for the partitions that could not be given up properly."""
+        """Call on_lost for the partitions that could not be revoked properly."""
         with self._lock:
             if self._is_stepping:
                 return

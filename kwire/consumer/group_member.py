@@ -49,7 +49,7 @@ class MemberState(Enum):
     # Of both protocols.
     UNSUBSCRIBED = "has no subscription, or has left the group"
     STABLE = "is a member, with the partitions that the group gave it"
-    PREPARE_LEAVING = "commits and gives up its partitions before it leaves"
+    PREPARE_LEAVING = "commits and revokes its partitions before it leaves"
     LEAVING = "leaves the group"
     STALE = "has left because polls were too far apart; the next poll joins again"
     FATAL = "met an error that no retry can mend"
@@ -59,7 +59,7 @@ class MemberState(Enum):
     COMPLETING_REBALANCE = "has joined, and waits for the leader's assignment"
     # Of groups of the new protocol (KIP-848).
     JOINING = "joins"
-    RECONCILING = "gives up and takes over partitions"
+    RECONCILING = "revokes and takes over partitions"
     ACKNOWLEDGING = "is about to report the partitions that it has now"
     FENCED = "was dropped by the coordinator, and is about to join again"
 
@@ -192,7 +192,7 @@ class Steps:
         self._processed: Mapping[TopicPartition, Offset] | None = None  # of the outstanding `prepare`
         self._committing: RebalanceStep | None = None  # the `prepare` whose commit has no result yet
         self._hurry_at: float | None = None  # when commits are no longer waited for
-        self._revoked: RebalanceStep | None = None  # over but for commits that are on their way
+        self._revoked: RebalanceStep | None = None  # over, except commits in flight
         self._revoked_until: float | None = None
         self._round = 0  # what an older round waited for has no effect any more
         self._then: Callable[[float], object] | None = None
@@ -478,7 +478,7 @@ class GroupMember(ABC):
         self.context.poll_timer.wake = self.context.wake
 
     def has_polled_again(self) -> bool:
-        """Return whether a poll has begun since `await_poll`, and the steps before it are over."""
+        """Return whether a poll has started since `await_poll`, and the steps before it are over."""
         if not self.steps.is_idle or self.context.poll_timer.polls == self._polls_seen:
             return False
         self.context.poll_timer.wake = None

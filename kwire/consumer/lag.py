@@ -26,7 +26,7 @@ class Lag(NamedTuple):
 def lag_of(
     buffer: PartitionBuffer, watermarks: Watermarks | None, end: int | None, is_committed_only: bool, now_ms: int
 ) -> Lag | None:
-    """Return the lag; None while the position or the end is unknown. `end` was asked for just now, if not None."""
+    """Return the lag; None while the position or the end is unknown. `end` was requested just now, if not None."""
     position = buffer.position
     if end is None and watermarks is not None:
         stable = watermarks.last_stable_offset

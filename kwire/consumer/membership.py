@@ -102,11 +102,11 @@ class Membership:
         self._context.wake()
 
     def unsubscribe(self, on_done: Callable[[], object]) -> None:
-        """Give up all partitions and leave the group, then call `on_done`."""
+        """Revoke all partitions and leave the group, then call `on_done`."""
         self.leave("default", on_done)
 
     def leave(self, mode: LeaveMode, on_done: Callable[[], object], until: float | None = None) -> None:
-        """Give up all partitions, leave the group as `mode` says, then call `on_done`.
+        """Revoke all partitions, leave the group as `mode` says, then call `on_done`.
 
         `until` is the time of the loop at which the caller stops waiting: the commit before it is given up in time to
         send the request that leaves.

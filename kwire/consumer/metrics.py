@@ -30,7 +30,7 @@ class ConsumerMetrics:
     """One moment's copy of what a consumer counted.
 
     polls                  calls of `poll` and the like; of an iteration, its waits for further records
-    records_consumed       offsets that the program went past, and asked for more since
+    records_consumed       offsets that the program went past before its last poll
     rebalances             that ended, also those that changed nothing
     partitions_...         that on_assigned, on_revoked and on_lost were called with, or would have been
     callbacks_failed       calls of these that raised
@@ -41,7 +41,7 @@ class ConsumerMetrics:
     gate_closed_seconds    in which the program had records in hand, so that rebalances waited
     commit_time            from an OffsetCommit request to its response, or to its failure
     rebalance_time         from the begin of a rebalance to its last callback, waiting for polls included
-    last_poll_seconds      since the program last asked for records; 0 while it waits for some
+    last_poll_seconds      since the program last polled; 0 while it waits for some
     lag                    by partition, where it is known
     cluster                counts about brokers
     """

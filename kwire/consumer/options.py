@@ -128,12 +128,12 @@ class ConsumerOptions:
     )  # fmt: skip
     max_poll_interval_ms: int | None = option(
         300_000, Where("a whole number of milliseconds from 1 up, or None for no limit", _is_interval), "a member that "
-        "does not ask for records for this long leaves the group, until it does; None: it never has to", unit=MS
+        "does not poll for this long leaves the group, until it does; None: it never has to", unit=MS
     )  # fmt: skip
     max_poll_records: int = option(500, Whole(1, INT32_MAX), "what `poll` returns at most, unless it is given a number")
     commit: CommitMode = option(
         "auto", Choice("auto", "marks", "manual"), 'what commits: "auto" every record that was returned before the '
-        'last time that the program asked for more, "marks" what `mark` was called for, "manual" only `commit`'
+        'last poll, "marks" what `mark` was called for, "manual" only `commit`'
     )  # fmt: skip
     commit_interval_ms: int = option(
         5_000, Whole(1, INT32_MAX), 'how often "auto" and "marks" commit; they also do before a rebalance and in '

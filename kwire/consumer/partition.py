@@ -89,7 +89,7 @@ class PartitionState:
         self.fetch_state = FetchState.RESOLVING
         self.offset = -1  # the next to fetch, ahead of the caller's position
         self.offset_epoch = NO_EPOCH  # leader epoch of the record before it
-        self.validated_epoch = NO_EPOCH  # the leader with this epoch has what was read; NO_EPOCH: never asked
+        self.validated_epoch = NO_EPOCH  # the leader with this epoch has what was read; NO_EPOCH: never checked
         self.leader_epoch_seen = NO_EPOCH  # the least that metadata should know: the group has seen this epoch
         offset = known_offset(start)
         if offset is not None:

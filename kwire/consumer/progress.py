@@ -15,7 +15,7 @@ class Progress(Protocol):
     """What a `ShardQueue` needs of a partition."""
 
     def begin(self, offset: int) -> bool:
-        """Note that a record is to be processed; return False for one that need not be."""
+        """Note that a record will be processed; return False for one that need not be."""
         ...
 
     def complete(self, offset: int) -> None:
@@ -36,7 +36,7 @@ class NoProgress:
 
 
 class PartitionProgress:
-    """The complete offsets of one partition. Offsets are begun in ascending order and completed in any order.
+    """The complete offsets of one partition. Offsets are started in ascending order and completed in any order.
 
     `base` is where processing begins: the committed offset, or the position without one. `remembered` has ranges of
     offsets from `base` up that were complete when it was committed, in ascending order.
@@ -45,14 +45,14 @@ class PartitionProgress:
     __slots__ = ("_begun", "_complete", "_remembered", "next_offset")
 
     def __init__(self, base: int, remembered: Iterable[range] = ()) -> None:
-        self.next_offset = base  # everything before it was begun, or is not in the log
+        self.next_offset = base  # everything before it was started, or is not in the log
         self._remembered = deque(one for one in remembered if one.stop > base)
         self._begun: deque[int] = deque()  # from the first incomplete one up
         self._complete: set[int] = set()  # of them
 
     def begin(self, offset: int) -> bool:
-        """Note that a record is to be processed; return False for one that was, before a restart."""
-        assert offset >= self.next_offset, "offsets are begun in ascending order"
+        """Note that a record will be processed; return False for one that was, before a restart."""
+        assert offset >= self.next_offset, "offsets are started in ascending order"
         self.next_offset = offset + 1
         if self._remembered and self._is_remembered(offset):
             return False
@@ -92,7 +92,7 @@ class PartitionProgress:
 
     @property
     def incomplete(self) -> int:
-        """How many records were begun and are not complete."""
+        """How many records were started and are not complete."""
         return len(self._begun) - len(self._complete)
 
     def complete_ranges(self) -> list[range]:

@@ -1,4 +1,4 @@
-"""What a rebalance asks of the caller: the steps that the loop thread posts, and the listener that users give.
+"""What a rebalance requires of the caller: the steps that the loop thread posts, and the listener that users give.
 
 A rebalance that takes partitions away: `prepare`, then a commit of what was processed, then `revoke`. A rebalance that
 gives partitions: `assign`. A membership that ended: `lost`. The caller takes the steps in order at its poll boundaries

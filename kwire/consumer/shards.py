@@ -295,5 +295,5 @@ class ShardQueue:
         return False
 
     def next_retry(self) -> float | None:
-        """Return the time of the next retry; the caller holds the lock of `has_work`, or needs no exact answer."""
+        """Return the time of the next retry. Without the lock of `has_work` it is approximate."""
         return self._backing_off[0][0] if self._backing_off else None

@@ -1,4 +1,4 @@
-"""Ending consumers when the process is told to stop, as by Kubernetes or Ctrl-C."""
+"""Ending consumers when the process gets a signal to stop, as from Kubernetes or Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The topics of the metadata as a group sees them: a topic that one response lacks is not gone yet.
 
-A broker that has just started may leave out topics. A member that believed it would give up partitions, or match other
+A broker that has just started may leave out topics. A member that believed it would revoke partitions, or match other
 topics than before, and have the whole group rebalance, twice (KAFKA-9815). So a topic is gone when two refreshes in a
 row lack it.
 """
@@ -25,7 +25,7 @@ class TopicWatch:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether a topic was missing in the last refresh only, so that another one must tell whether it is gone."""
+        """Whether a topic was missing in the last refresh only, so that another one must show whether it is gone."""
         return bool(self._misses)
 
     def update(self, snapshot: Snapshot) -> None:

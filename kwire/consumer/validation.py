@@ -2,10 +2,10 @@
 
 A leader election can cut records off a log: those that no in-sync replica had. A reader behind them would not notice,
 because the new leader writes other records at the same offsets. So the reader remembers the leader epoch of the last
-record before its position, and asks each new leader with OffsetForLeaderEpoch where that epoch ends in its log. An end
-before the position means that the log was truncated.
+record before its position, and requests from each new leader where that epoch ends in its log (OffsetForLeaderEpoch).
+An end before the position means that the log was truncated.
 
-No error of this request says anything about the position: the request is repeated until there is an answer, or the
+No error of this request says anything about the position: the request is repeated until there is a response, or the
 error is one that repeating cannot cure.
 """
 
@@ -48,7 +48,7 @@ class EpochEnd(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ValidationRequest:
-    """A leader epoch whose end is to be found. `on_done` gets None from brokers that cannot tell (before 2.3)."""
+    """A leader epoch whose end is to be found. `on_done` gets None from brokers that do not know it (before 2.3)."""
 
     topic: str
     partition: int
@@ -112,36 +112,36 @@ class OffsetValidator:
         self, node: int, entries: list[tuple[ValidationRequest, LeaderAndEpoch]], now: float, view: ClusterView
     ) -> list[PendingRequest]:
         try:
-            can_tell = view.version(node, OffsetForLeaderEpochRequest) >= _VERSION_MIN
+            is_known = view.version(node, OffsetForLeaderEpochRequest) >= _VERSION_MIN
         except UnsupportedVersionError:
-            can_tell = False
-        if not can_tell:
+            is_known = False
+        if not is_known:
             for request, leader in entries:
                 self._finish(request, None, leader, now)
             return []
-        asked: dict[tuple[str, int], tuple[ValidationRequest, LeaderAndEpoch]] = {}
+        sent: dict[tuple[str, int], tuple[ValidationRequest, LeaderAndEpoch]] = {}
         for request, leader in entries:
-            asked.setdefault((request.topic, request.partition), (request, leader))
-        for request, _ in asked.values():
+            sent.setdefault((request.topic, request.partition), (request, leader))
+        for request, _ in sent.values():
             request.is_in_flight = True
         return [
             PendingRequest(
                 ToNode(node),
                 OffsetForLeaderEpochRequest,
-                partial(_request, list(asked.values())),
-                partial(self._handle_response, asked),
+                partial(_request, list(sent.values())),
+                partial(self._handle_response, sent),
             )
         ]
 
     def _handle_response(
         self,
-        asked: Mapping[tuple[str, int], tuple[ValidationRequest, LeaderAndEpoch]],
+        sent: Mapping[tuple[str, int], tuple[ValidationRequest, LeaderAndEpoch]],
         result: Response | KwireError | None,
         now: float,
     ) -> None:
         if self._is_closed:
             return
-        missing = dict(asked)
+        missing = dict(sent)
         if isinstance(result, OffsetForLeaderEpochResponse):
             for topic in result.topics:
                 for found in topic.partitions:

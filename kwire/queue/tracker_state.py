@@ -2,7 +2,7 @@
 
 Three structures, as in kafka-mq-go's redelivery tracker: entries by identity, a heap by marker offset, a heap by
 deadline. Nothing is searched in a heap: an item whose entry has ended or moved is dropped when it comes to the top, and
-a heap that is mostly such items is built anew.
+a heap that is mostly such items is rebuilt.
 
 The clock is the broker's. `clock_ms` is the greatest append time seen, and never runs backwards. It is compared with
 `now`, the caller's monotonic seconds, for one purpose: an append time that jumps by more than `clock_jump_ms` against

@@ -135,7 +135,7 @@ class AcquiredRecords:
         return dropped
 
     def release_unread(self) -> None:
-        """Release what was not handed out: nobody will ask for it."""
+        """Release the records that were not handed out: no poll will return them."""
         self._acknowledge_own(self._next, self._ranges[-1].last, lambda _: AcknowledgeType.RELEASE)
         self.drop_unread()
 
@@ -415,7 +415,7 @@ class AcquiredRecords:
         return len(self._in_hand) + len(self._renewed) + sum(last - first + 1 for first, last in self._runs)
 
     def collect(self) -> Acknowledgements | None:
-        """Take what is to be sent; None if there is nothing."""
+        """Take what can be sent; None if there is nothing."""
         if not self._chosen and not self._own:
             return None
         with self._lock:

@@ -463,7 +463,7 @@ class ShareConsumerClient:
         return pending
 
     def _collect_late(self) -> list[AcknowledgeResult]:
-        """Return the results of what was settled after the lock had ended; forget what nothing is left of."""
+        """Return the results of what was settled after the lock had ended; forget batches of which nothing is left."""
         late = []
         for acquired in self._held:
             for offset in acquired.collect_late():

@@ -6,8 +6,8 @@ where one is due, otherwise a ShareAcknowledge carries them; renewals always go 
 at the broker. They go to the broker that the records came from, and fail if it no longer leads the partition or has
 dropped the session: the locks were its own (KIP-932).
 
-    batch_optimized   all brokers are asked at once, and send whole batches
-    record_limit      one broker after the other is asked, so that no more than max_poll_records are acquired
+    batch_optimized   all brokers get a request at once, and send whole batches
+    record_limit      one broker after the other gets a request, so that no more than max_poll_records are acquired
 
 Kafka's class is ShareConsumeRequestManager. Everything here belongs to the loop thread.
 """
@@ -72,7 +72,7 @@ class _Node:
     attempts: int = 0  # failures in a row
     not_before: float = 0.0
     last_fetch: int = 0  # for taking turns
-    demand: int = 0  # the demand that it has been asked for last
+    demand: int = 0  # the demand of its last request
     is_closed: bool = False  # the last request of the session was sent
 
 
@@ -130,14 +130,14 @@ class ShareFetcher:
         self._refused.intersection_update(self._wanted)
 
     def lose(self, error: KwireError) -> None:
-        """Give up everything acquired: the membership has ended."""
+        """Drop everything acquired: the membership has ended."""
         for acquired in self._held:
             acquired.lose()
         for node in self._nodes.values():
             node.session.reset()
 
     def fetch(self, records: int, until: float, taken: int) -> None:
-        """Fetch up to so many records, once; a broker without any waits until `until`, at most max_wait_ms.
+        """Fetch up to this many records, once; a broker without any waits until `until`, at most max_wait_ms.
 
         `taken` is `ShareBuffer.taken` when the caller had nothing left: if more was posted since, nothing is fetched.
         """
@@ -177,7 +177,9 @@ class ShareFetcher:
             if failure is not None:
                 found.append((f"broker {view.describe(node_id)} cannot be reached", failure))
             elif now < node.not_before:
-                found.append((f"broker {view.describe(node_id)} is asked again in {node.not_before - now:.3g} s", None))
+                found.append(
+                    (f"broker {view.describe(node_id)} gets the next request in {node.not_before - now:.3g} s", None)
+                )
         return found
 
     # -- StateMachine
@@ -520,7 +522,7 @@ class ShareFetcher:
         self._buffer.post(acquired)
 
     def _next_round(self, now: float) -> None:
-        """Ask the same broker again, when all have had their turn, until the poll ends."""
+        """Send the same broker another request when all have had their turn, until the poll ends."""
         demand = self._demand
         assert demand is not None
         if demand.until <= now:

@@ -171,7 +171,7 @@ class ShareMembership:
         if self.state is MemberState.LEAVING and not has_joined:
             self._end_leave()  # no coordinator has been reached
         if self.state is not MemberState.LEAVING:
-            self._tell_left()
+            self._report_left()
 
     # -- StateMachine
 
@@ -188,7 +188,7 @@ class ShareMembership:
 
     def closed(self, error: KwireError) -> None:
         self._is_closed = True
-        self._tell_left()
+        self._report_left()
 
     def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         if self._forgets_coordinator:
@@ -233,9 +233,9 @@ class ShareMembership:
             self._move(self._left_state)
         self.epoch = JOIN_EPOCH
         self._attempts = 0
-        self._tell_left()
+        self._report_left()
 
-    def _tell_left(self) -> None:
+    def _report_left(self) -> None:
         waiting, self._on_left = self._on_left, []
         for on_left in waiting:
             on_left()
@@ -399,4 +399,4 @@ class ShareMembership:
         self._assign(())
         self._lose(error)
         self._post_error(error)
-        self._tell_left()
+        self._report_left()

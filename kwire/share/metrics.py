@@ -13,7 +13,7 @@ class ShareConsumerMetrics:
 
     acquired_records         offsets that brokers have locked for this consumer
     polled_records           records that the caller has got
-    expired_records          offsets whose lock ended before the caller asked for them
+    expired_records          offsets whose lock ended before a poll returned them
     failed_acknowledgements  records whose acknowledgement did not count: they are delivered again
     gaps                     acquired offsets without a record
     cluster                  counts about brokers

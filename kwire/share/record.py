@@ -21,7 +21,7 @@ class ShareRecord(ConsumerRecord):
     accept    the group is done with the record
     release   the group delivers it again, to this or another consumer
     reject    the group never delivers it again (or moves it to its dead letter queue)
-    renew     the lock begins anew; the record stays here and is acknowledged later (Kafka 4.2)
+    renew     the lock starts again; the record stays here and is acknowledged later (Kafka 4.2)
 
     An acknowledgement goes out with the next poll, commit or close, and before the lock ends in any case; until then
     another one may replace it. Pickled, it is a `ConsumerRecord`: the lock cannot be taken along.

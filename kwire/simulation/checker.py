@@ -192,9 +192,9 @@ class Checker:
         for producer, size_bytes in self._buffered.items():
             if size_bytes and not self._history.unresolved:
                 yield Anomaly("buffer", f"{size_bytes} bytes of {producer}")
-        if self._history.flushes_done != self._history.flushes_asked:
-            missing = self._history.flushes_asked - self._history.flushes_done
-            yield Anomaly("flush", f"{missing} of {self._history.flushes_asked} never ended")
+        if self._history.flushes_done != self._history.flushes_requested:
+            missing = self._history.flushes_requested - self._history.flushes_done
+            yield Anomaly("flush", f"{missing} of {self._history.flushes_requested} never ended")
 
 
 def _name(sent: Sent) -> str:
@@ -236,7 +236,7 @@ def _ended_as_reported(history: History, one: SentTransaction) -> Iterator[Anoma
 
 def _seen_whole(one: SentTransaction, reader: str, given: set[RecordId | None]) -> Iterator[Anomaly]:
     seen = [id for id in one.records if id in given]
-    may_be_seen = one.is_commit_asked and not one.is_aborted
+    may_be_seen = one.is_commit_requested and not one.is_aborted
     if seen and not may_be_seen:
         yield Anomaly("seen", f"{one} by {reader}: {len(seen)} of {len(one.records)} records")
     elif seen and len(seen) < len(one.records):

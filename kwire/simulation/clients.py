@@ -127,7 +127,7 @@ class SimulatedProducer:
         return sent
 
     def flush(self) -> None:
-        self._history.flushes_asked += 1
+        self._history.flushes_requested += 1
 
         def act() -> None:
             self.sender.flush(done, self._world.now())
@@ -416,7 +416,7 @@ class Instance:
                     self._present.records.append(sent.id)
             self._world.at(now + work.pause, partial(self._send, work, index + 1))
         else:
-            self._present.is_commit_asked = work.is_commit
+            self._present.is_commit_requested = work.is_commit
             then = self._committed if work.is_commit else self._aborted
             self._call(partial(self._end, is_commit=work.is_commit), then)
 

@@ -30,7 +30,7 @@ from kwire.protocol import Response
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.simulation.checker import Anomaly
 
-# Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: a broker recognises duplicates of so many batches.
+# Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN: a broker recognises duplicates of this many batches.
 _REMEMBERED = 5
 # Seconds for which an acknowledgement proves that the leader knows the producer.
 _PROOF_LASTS = 60.0
@@ -130,7 +130,7 @@ class Conduct:
         build, on_done, snapshot = call.build, call.on_done, view.snapshot
         written: list[_WrittenBatch] = []
         if self._now() < self._muted_until.get(route.node, 0.0):
-            self._find("throttle", f"broker {route.node} asked for a pause until {self._muted_until[route.node]:.3f} s")
+            self._find("throttle", f"broker {route.node} throttled it until {self._muted_until[route.node]:.3f} s")
 
         def watched_build(version: int) -> ProduceRequest:
             request: ProduceRequest = build(version)  # type: ignore[assignment]

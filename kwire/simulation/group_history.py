@@ -15,7 +15,7 @@ TopicPartition = tuple[str, int]
 #   assigned, revoked, lost   a callback of a rebalance begins
 #   handed                    it gets a record
 #   processed                 its work on a record is over
-#   sought, moved             it continues at another offset; `moved`: the consumer was asked to commit that, too
+#   sought, moved             it continues at another offset; `moved`: the consumer had to commit that, too
 #   ended                     the process is closed or killed
 MemberEventKind = Literal["assigned", "revoked", "lost", "handed", "processed", "sought", "moved", "ended"]
 

@@ -105,12 +105,12 @@ class LogCopy:
 
 @dataclass(slots=True, eq=False)
 class SentTransaction:
-    """A transaction, as its user sees it. With `is_commit_asked` alone it may be committed or aborted."""
+    """A transaction, as its user sees it. With `is_commit_requested` alone it may be committed or aborted."""
 
     producer: str
     number: int
     records: list[RecordId] = field(default_factory=list)
-    is_commit_asked: bool = False
+    is_commit_requested: bool = False
     is_committed: bool = False
     is_aborted: bool = False
 
@@ -141,7 +141,7 @@ class History:
     gave_up_early: list[str] = field(default_factory=list)  # errors that ended a transaction needlessly
     refused: int = 0  # calls of `send` that raised
     resolved_count: int = 0
-    flushes_asked: int = 0
+    flushes_requested: int = 0
     flushes_done: int = 0
 
     def add_sent(self, sent: Sent) -> None:

@@ -99,7 +99,7 @@ class Orders:
     """What user code does next, because a disturbance says so."""
 
     slow_seconds: float = 0.0  # the next record takes so much longer
-    raises: int = 0  # so many callbacks raise
+    raises: int = 0  # this many callbacks raise
     pause_until: float | None = None  # all partitions are paused until then
     seek: bool = False  # go back a little
     close: bool = False

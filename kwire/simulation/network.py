@@ -521,7 +521,7 @@ class SimulatedSelector:
 
     def disconnect(self, node: Node, *, failed: bool = False) -> None:
         if node in self._dials:
-            self._give_up(node)
+            self._cancel(node)
         elif node in self._ends:
             end = self._ends.pop(node)
             end.close()
@@ -693,12 +693,12 @@ class SimulatedSelector:
 
     def _fail(self, node: Node, cause: NodeError) -> None:
         unsent = len(self._dials[node].frames)
-        self._give_up(node)
+        self._cancel(node)
         self._backoff_of(node).failed(self._world.now())
         self._next_results.disconnected.append(Disconnection(node, cause, unsent))
         self._wake_loop()
 
-    def _give_up(self, node: Node) -> None:
+    def _cancel(self, node: Node) -> None:
         dial = self._dials.pop(node)
         dial.is_over = True
         if dial.timer is not None:

@@ -552,7 +552,7 @@ class Run:
         found["requests: EndTxn"] = self.cluster.state.requests[ApiKey.END_TXN]
         for name in ("is_committed", "is_aborted"):
             found[f"transactions: {name[3:]}"] = sum(getattr(one, name) for one in self.history.transactions)
-        found["transactions: begun"] = len(self.history.transactions)
+        found["transactions: started"] = len(self.history.transactions)
         found["turns"] = sum(producer.loop.turns for producer in self.producers.values())
         found.update(self.group.coverage())
         return found

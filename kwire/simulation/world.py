@@ -2,7 +2,7 @@
 
 A loop sleeps only in its selector's `poll`, which comes first in its turn. There a simulated selector raises
 `WouldSleepError`, and the turn starts again when the selector has a result. So a loop gets no turn that it would not
-get on real sockets: a loop that forgets to ask for its next turn stands still here too, and a test notices it.
+get on real sockets: a loop that forgets to schedule its next turn stands still here too, and a test notices it.
 
 `Trace` hashes all events of a run. Two runs of the same seed must have the same hash.
 """

@@ -43,7 +43,7 @@ class GroupView(FakeView):
 
 
 class FakeFetcher:
-    """Remembers what may be fetched, as the caller and the member tell it."""
+    """Remembers what may be fetched, as the caller and the member say."""
 
     def __init__(self) -> None:
         self.fetching: set[Key] = set()
@@ -255,7 +255,7 @@ class MemberWorld:
         self.membership.leave(mode, left, until)
 
     def poll(self) -> None:
-        """Poll once: the gate is open, and the poll interval begins anew."""
+        """Poll once: the gate is open, and the poll interval starts again."""
         self.poll_timer.poll_began()
         self.poll_timer.poll_ended(self.now)
 
@@ -395,13 +395,13 @@ class GroupCluster:
                 moved = True
                 self._send(sent)
         pending, self._pending = self._pending, []
-        for sent, answer, deadline in pending:
+        for sent, reply, deadline in pending:
             is_cut = sent.world in self.cut
-            if answer is not None and not answer.is_pending and not is_cut:
+            if reply is not None and not reply.is_pending and not is_cut:
                 moved = True
                 sent.world.now = self.now
-                sent.respond(answer.response)
-            elif answer is None and not is_cut:
+                sent.respond(reply.response)
+            elif reply is None and not is_cut:
                 moved = True
                 sent.world.now = self.now
                 sent.fail()  # what was sent while the link was cut
@@ -410,13 +410,13 @@ class GroupCluster:
                 sent.world.now = self.now
                 sent.fail(RequestTimeoutError("no response in time"))
             else:
-                self._pending.append((sent, answer, deadline))
+                self._pending.append((sent, reply, deadline))
         return moved
 
     def _send(self, sent: Sent) -> None:
         self.log.append((self.now, sent.world, sent.request))
         timeout = (30_000 if sent.call.timeout_ms is None else sent.call.timeout_ms) / 1000
-        answer = None
+        reply = None
         world = sent.world
         if world not in self.cut:
             if world.view.forgotten or world not in self._coordinators:
@@ -424,10 +424,10 @@ class GroupCluster:
                 self._coordinators[world] = self.cluster.coordinator(GROUP)
             node = self._coordinators[world]
             if node in {one.id for one in self.cluster.state.live_nodes}:
-                answer = self.cluster.send(node, sent.request, sent.version)
+                reply = self.cluster.send(node, sent.request, sent.version)
             else:
                 timeout = 0.001  # the connection is refused
-        self._pending.append((sent, answer, self.now + timeout))
+        self._pending.append((sent, reply, self.now + timeout))
 
     # -- what is seen
 

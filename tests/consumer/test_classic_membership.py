@@ -97,7 +97,7 @@ class World(MemberWorld):
         self.settle()
 
     def settle(self) -> None:
-        """Answer the heartbeats that follow a change early, until one is a whole interval away."""
+        """Respond to the heartbeats that follow a change early, until one is a whole interval away."""
         interval = self.options.heartbeat_interval_ms / 1000
         while self.is_in(S.STABLE) and self.deadline() - self.now < interval - 1e-6:
             self.heartbeat()
@@ -143,8 +143,8 @@ def test_the_first_round() -> None:
     assert (request.group_id, request.member_id, request.protocol_type) == ("g", "", "consumer")
     assert (request.session_timeout_ms, request.rebalance_timeout_ms) == (45_000, 300_000)
     assert [one.name for one in request.protocols] == [STICKY]
-    told = subscription(sent)
-    assert (list(told.topics), list(told.owned), told.generation, told.rack) == (["t"], [], -1, "r1")
+    joined = subscription(sent)
+    assert (list(joined.topics), list(joined.owned), joined.generation, joined.rack) == (["t"], [], -1, "r1")
     refuse(sent, E.MEMBER_ID_REQUIRED, "m")
     sent = world.turn_one("JoinGroup")
     assert sent.request.member_id == "m"
@@ -199,7 +199,7 @@ def test_the_leader_waits_for_metadata_of_topics_that_only_others_read() -> None
     assert sum(len(parse_assignment(one.assignment).partitions) for one in sent.request.assignments) == 6
 
 
-def test_a_leader_that_is_told_to_skip_assigns_nothing_and_still_watches() -> None:
+def test_a_leader_that_may_skip_assigns_nothing_and_still_watches() -> None:
     world = World(assignors=("range",))
     world.join(leader="m", members={"m": ["t"]}, skip=True)
     assert world.sync(*T).request.assignments == []
@@ -215,7 +215,7 @@ def test_followers_leave_more_partitions_to_the_leader() -> None:
     assert world.turn() == []
 
 
-def test_eager_members_give_up_everything_before_they_join() -> None:
+def test_eager_members_revoke_everything_before_they_join() -> None:
     world = World(assignors=("range", "cooperative-sticky"))
     world.joined(*T)
     world.caller.processed[T[0]] = Offset(7)
@@ -319,7 +319,7 @@ def test_a_member_outside_its_subscription_joins_again() -> None:
 # -- the subscription
 
 
-def test_a_changed_subscription_joins_again_and_gives_up_the_old_topics() -> None:
+def test_a_changed_subscription_joins_again_and_revokes_the_old_topics() -> None:
     world = World(topics=("t", "u"))
     world.joined(*T, ("u", 0))
     world.membership.subscribe(Subscription.of(["t"]))
@@ -975,7 +975,7 @@ def test_polls_too_far_apart_leave_and_the_next_one_joins() -> None:
     assert world.commit({T[0]: 7}).error is not None
     assert world.turn(30) == []
     world.caller.is_polling = True
-    assert world.turn() == []  # the callback ran, and no poll has begun
+    assert world.turn() == []  # the callback ran, and no poll has started
     assert world.caller.kinds() == ["assigned", "lost"]
     world.is_woken = False
     world.poll()

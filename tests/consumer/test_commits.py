@@ -34,7 +34,7 @@ E = ErrorCode
 
 
 class StubMember:
-    """A member that remembers what its commits told it."""
+    """A member that remembers what its commits reported."""
 
     def __init__(self) -> None:
         self.is_rebalancing = False
@@ -305,7 +305,7 @@ def test_s13_async_commits_find_a_moved_coordinator() -> None:
 
 
 @pytest.mark.parametrize("retries", [False, True])
-def test_a_rebalance_in_progress_tells_the_member_and_the_user(retries: bool) -> None:
+def test_a_rebalance_in_progress_reaches_the_member_and_the_user(retries: bool) -> None:
     world = World()
     commit = world.commit({T0: 7}, retries=retries)
     respond(world.committed(), E.REBALANCE_IN_PROGRESS)
@@ -561,7 +561,7 @@ def test_what_may_pass_is_looked_up_again_for_ever(code: int, whole: bool) -> No
 
 
 def test_s21_a_lookup_without_a_response_is_no_missing_offset() -> None:
-    """S21 (KPY #2629): OffsetFetch is not answered for 40 s."""
+    """S21 (KPY #2629): OffsetFetch gets no response for 40 s."""
     world = World()
     lookup = world.lookup("t", 0)
     sent = world.turn_one("OffsetFetch")

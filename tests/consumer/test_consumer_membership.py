@@ -55,7 +55,7 @@ class World(MemberWorld):
         self.settle(epoch)
 
     def settle(self, epoch: int) -> None:
-        """Answer the heartbeats that follow a change early, until one is a whole interval away."""
+        """Respond to the heartbeats that follow a change early, until one is a whole interval away."""
         while self.deadline() - self.now < 5.0 - 1e-6:
             respond(self.next_beat(), epoch)
 
@@ -485,7 +485,7 @@ def test_a_group_that_became_classic_is_joined_again() -> None:
     assert world.caller.kinds() == ["assigned", "lost"]
 
 
-def test_a_topic_that_may_not_be_read_is_told_once_a_poll() -> None:
+def test_a_topic_that_may_not_be_read_is_reported_once_a_poll() -> None:
     world = World()
     world.joined(*T)
     for _ in range(5):
@@ -555,7 +555,7 @@ def test_the_new_protocol_alone_is_an_error_on_old_brokers() -> None:
 # -- subscriptions
 
 
-def test_a_changed_subscription_is_told_at_once() -> None:
+def test_a_changed_subscription_is_sent_at_once() -> None:
     world = World()
     world.joined(*T)
     world.membership.subscribe(Subscription.of(["t", "u"]))
@@ -587,7 +587,7 @@ def test_names_and_a_pattern_of_the_broker_together() -> None:
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (["u"], "^t")
 
 
-def test_a_pattern_matched_here_is_told_by_names() -> None:
+def test_a_pattern_matched_here_is_sent_by_names() -> None:
     world = World(topics=re.compile("[tuv]"))
     world.joined(*T)
     assert "*" in world.membership.topics()

@@ -62,11 +62,11 @@ def test_f01_a_validation_during_a_fetch_in_flight_causes_no_duplicates() -> Non
     world = world_behind_records()
     fetch = world.turn_one()
     elect(world)
-    asked = validation(world)
-    assert asked.epochs == {T0: (8, 7)}
+    sent = validation(world)
+    assert sent.epochs == {T0: (8, 7)}
     fetch.respond_fetch({T0: at_epoch(batch(10, b"f"), 7)})
     assert world.turn() == [], "nothing is fetched during the validation"
-    asked.respond_epoch_ends({T0: (7, 10)})
+    sent.respond_epoch_ends({T0: (7, 10)})
     sent = world.turn_one()
     assert sent.offsets == {T0: 10}
     sent.respond_fetch({T0: at_epoch(batch(10, b"f"), 8)})
@@ -224,9 +224,9 @@ def test_a_committed_epoch_is_validated_before_the_first_fetch() -> None:
     world.assign(("t", 0, COMMITTED))
     assert world.turn() == []
     world.committed.complete(T0, Offset(10, 6))
-    asked = validation(world)
-    assert asked.epochs == {T0: (7, 6)}
-    asked.respond_epoch_ends({T0: (6, 12)})
+    sent = validation(world)
+    assert sent.epochs == {T0: (7, 6)}
+    sent.respond_epoch_ends({T0: (6, 12)})
     sent = world.turn_one()
     assert (sent.offsets, sent.partitions[T0].last_fetched_epoch) == ({T0: 10}, 6)
 
@@ -263,11 +263,11 @@ def test_a_seek_ends_a_validation() -> None:
     world = world_behind_records()
     world.turn_one().respond_fetch()
     elect(world)
-    asked = validation(world)
+    sent = validation(world)
     world.fetcher.seek(world.start("t", 0, 3))
     sent = world.turn_one()
     assert sent.offsets == {T0: 3}
-    asked.respond_epoch_ends({T0: (7, 8)})
+    sent.respond_epoch_ends({T0: (7, 8)})
     sent.respond_fetch({T0: batch(3, b"x")})
     assert world.read() == {T0: [b"x"]}
 
@@ -275,8 +275,8 @@ def test_a_seek_ends_a_validation() -> None:
 def test_a_position_out_of_range_is_validated_first() -> None:
     world = world_behind_records()
     world.turn_one().respond_fetch(codes={T0: ErrorCode.OFFSET_OUT_OF_RANGE})
-    asked = validation(world)
-    asked.respond_epoch_ends({T0: (7, 8)})
+    sent = validation(world)
+    sent.respond_epoch_ends({T0: (7, 8)})
     world.read()
     assert isinstance(world.failures[1], LogTruncationError)
 
@@ -388,7 +388,7 @@ def test_in_a_group_an_unknown_topic_is_waited_for(start: Any) -> None:
                 sent.respond_offsets({}, codes={T0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
     assert world.read() == {}
     assert world.failures == {}
-    assert world.turn(2.0), "it asks on"
+    assert world.turn(2.0), "it sends another request"
 
 
 # -- buffers
@@ -529,7 +529,7 @@ def test_f13_reading_under_a_quota_brings_every_record_at_its_rate() -> None:
         assert numbers(read(consumer, 200, max_records=200)) == {0: list(range(200))}
         before = cluster.requests()[ApiKey.FETCH]
         assert consumer.poll(timeout=0.5) == []
-        assert cluster.requests()[ApiKey.FETCH] - before <= 1, "it waits as long as it was told"
+        assert cluster.requests()[ApiKey.FETCH] - before <= 1, "it waits as long as the response said"
 
 
 def test_f14_one_hot_partition_among_5_000_costs_requests_that_name_it_alone() -> None:
@@ -587,7 +587,7 @@ def test_a_session_error_is_followed_by_a_full_request_at_once() -> None:
     assert (sent.request.session_id, sent.request.session_epoch) == (10, 0), "which ends that session"
 
 
-def test_a_broker_that_answers_full_requests_with_session_errors_is_not_asked_at_full_speed() -> None:
+def test_a_broker_that_returns_session_errors_to_full_requests_gets_them_with_backoff() -> None:
     world = World()
     world.assign(("t", 0, 5))
     world.turn_one().respond_fetch(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

@@ -627,7 +627,7 @@ def test_an_unknown_topic_fails_after_its_time() -> None:
     error = world.failures[1]
     assert isinstance(error, TopicError)
     assert "no topic 't'" in str(error)
-    assert world.fetcher.topics() == frozenset(), "it needs no metadata any more"
+    assert world.fetcher.topics() == frozenset(), "its metadata is no longer requested"
 
 
 def test_a_topic_that_appears_in_time_is_read() -> None:

@@ -98,13 +98,15 @@ def test_s08_a_member_that_fell_out_owns_nothing_when_it_joins_again(protocol: s
     assert first.caller.kinds().count("lost") == 1
     joins = [request for at, member, request in cluster.log if member is first and at >= since]
     if protocol == "classic":
-        told = [parse_subscription(one.protocols[0].metadata) for one in joins if isinstance(one, JoinGroupRequest)]
-        assert (list(told[0].owned), told[0].generation) == ([], -1)
+        subscriptions = [
+            parse_subscription(one.protocols[0].metadata) for one in joins if isinstance(one, JoinGroupRequest)
+        ]
+        assert (list(subscriptions[0].owned), subscriptions[0].generation) == ([], -1)
     else:
-        told_first = next(
+        first_heartbeat = next(
             one for one in joins if isinstance(one, ConsumerGroupHeartbeatRequest) and one.member_epoch == 0
         )
-        assert told_first.topic_partitions == []
+        assert first_heartbeat.topic_partitions == []
 
 
 # -- S09
@@ -358,7 +360,7 @@ def test_auto_on_brokers_without_the_new_protocol() -> None:
 # -- every event at every point of a rebalance that takes partitions away
 
 POINTS = ["joining", "prepare", "revoke", "assign", "stable"]
-EVENTS = ["new target", "session over", "coordinator moved", "cut", "subscribed anew", "poll interval", "no metadata"]
+EVENTS = ["new target", "session over", "coordinator moved", "cut", "subscribed again", "poll interval", "no metadata"]
 
 
 def brought_to(cluster: GroupCluster, protocol: str, point: str) -> MemberWorld:
@@ -395,7 +397,7 @@ def happen(cluster: GroupCluster, member: MemberWorld, event: str, protocol: str
             state.stop_node(node, cluster.now)
             cluster.run(6.0)
             state.start_node(node, cluster.now)
-        case "subscribed anew":
+        case "subscribed again":
             member.membership.unsubscribe(lambda: None)
             member.membership.subscribe(Subscription.of(["t"]))
         case "poll interval":

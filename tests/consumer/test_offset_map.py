@@ -196,10 +196,10 @@ def incomplete_of(base: int, completed: Sequence[range]) -> list[int]:
     return [offset for offset in range(base, completed[-1].stop) if offset not in done]
 
 
-def asked(program: JavaProgram, lines: Sequence[str]) -> list[list[str]]:
-    answers = [line.split("\t") for line in program.ask(lines)]
-    assert {answer[0] for answer in answers} == {"ok"}, [answer for answer in answers if answer[0] != "ok"][:3]
-    return answers
+def fields_of(program: JavaProgram, lines: Sequence[str]) -> list[list[str]]:
+    found = [line.split("\t") for line in program.ask(lines)]
+    assert {line[0] for line in found} == {"ok"}, [line for line in found if line[0] != "ok"][:3]
+    return found
 
 
 @pytest.mark.live
@@ -207,7 +207,7 @@ def test_confluent_reads_ours(confluent: JavaProgram) -> None:
     random = Random(1)
     cases = [(base, random_completed(random, base)) for base in (0, 5, 2**33) for _ in range(100)]
     lines = [f"decode\t{base}\t{encode_offset_map(base, completed)}" for base, completed in cases]
-    for (base, completed), (_, highest, offsets) in zip(cases, asked(confluent, lines), strict=True):
+    for (base, completed), (_, highest, offsets) in zip(cases, fields_of(confluent, lines), strict=True):
         assert int(highest) == completed[-1].stop - 1
         assert [int(offset) for offset in offsets.split(",") if offset] == incomplete_of(base, completed)
 
@@ -223,7 +223,7 @@ def test_we_read_all_of_confluents(confluent: JavaProgram) -> None:
     ]
     seen = set()
     size = theirs_size = 0
-    for (base, completed), (_, best, every) in zip(cases, asked(confluent, lines), strict=True):
+    for (base, completed), (_, best, every) in zip(cases, fields_of(confluent, lines), strict=True):
         assert decode_offset_map(base, best) == tuple(completed)
         ours = encode_offset_map(base, completed)
         theirs = dict(each.split("=", 1) for each in every.split())

@@ -249,7 +249,7 @@ def test_a_rebalance_waits_for_calls_that_run(cluster: Cluster) -> None:
 
     def stopped(key: tuple[str, int]) -> None:
         stop_partition(key)
-        release.set()  # the call ends only when the rebalance has begun to wait for it
+        release.set()  # the call ends only when the rebalance has started to wait for it
 
     first._queue.stop_partition = stopped  # type: ignore[method-assign]
     thread = threading.Thread(target=first.run)

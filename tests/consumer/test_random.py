@@ -61,7 +61,7 @@ class History:
                 self.take(self.chance.randrange(1, 40))
             case _:
                 self.world.now += self.chance.choice([0.0, 0.01, 0.3])
-                self.answer_one(self.chance.random() < 0.3)
+                self.respond_to_one(self.chance.random() < 0.3)
         self.turn()
 
     def turn(self) -> None:
@@ -70,7 +70,7 @@ class History:
         assert len(nodes) == len(set(nodes)), "one fetch in flight per broker"
         self.in_flight += sent
 
-    def answer_one(self, goes_wrong: bool) -> None:
+    def respond_to_one(self, goes_wrong: bool) -> None:
         if not self.in_flight:
             return
         sent = self.in_flight.pop(self.chance.randrange(len(self.in_flight)))
@@ -106,7 +106,7 @@ class History:
         self.paused.discard(key)
         if self.chance.random() < 0.5:  # the loop gets the command late
             self.absorb()
-            self.answer_one(False)
+            self.respond_to_one(False)
         self.world.fetcher.seek(start)
         self.world.fetcher.set_paused([key], False)
 
@@ -152,7 +152,7 @@ class History:
                 return
             self.world.now += 1.0
             self.turn()
-            self.answer_one(False)
+            self.respond_to_one(False)
         raise AssertionError(f"stuck at {self.expected} of {self.ends}")
 
 

@@ -16,7 +16,7 @@ from tests.share.virtual import VirtualCluster
     "code",
     [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS],
 )
-def test_a_coordinator_that_moves_or_loads_is_asked_again(code: ErrorCode) -> None:
+def test_a_coordinator_that_moves_or_loads_gets_the_request_again(code: ErrorCode) -> None:
     with VirtualCluster().running() as cluster:
         cluster.produce(b"a")
         cluster.state.faults.add(Fault(effect=Refuse(code), api=ApiKey.SHARE_GROUP_HEARTBEAT, times=3))

@@ -193,7 +193,7 @@ def test_h04_a_renewal_extends_the_lock_and_the_record_is_not_delivered_twice() 
 
 
 def test_h04_in_record_limit_every_broker_has_its_turn() -> None:
-    """KAFKA-20736: no poll gets more than it asked for, and brokers without records do not starve the others."""
+    """KAFKA-20736: no poll gets more than its maximum, and brokers without records do not starve the others."""
     with VirtualCluster(brokers=3, partitions=3).running() as cluster:
         for partition, node in enumerate((1, 2, 3)):
             cluster.state.find_topic("t").partitions[partition].move_leader(node, cluster.world.now())
@@ -209,7 +209,7 @@ def test_h04_in_record_limit_every_broker_has_its_turn() -> None:
             cluster.sleep(0.1)
             assert consumer.metrics().acquired_records == sum(len(records) for records in polls) + len(records)
             consumer._receive()
-            assert not consumer._unread, "nothing is acquired beyond what was asked for"
+            assert not consumer._unread, "nothing is acquired beyond the demand"
             polls.append(records)
             consumer.acknowledge(records)
         partitions = [record.partition for records in polls[:4] for record in records]
@@ -398,7 +398,7 @@ def _append_marker(cluster: VirtualCluster) -> None:
     )
 
 
-def test_h11_a_broker_without_room_for_a_session_is_asked_again_with_backoff() -> None:
+def test_h11_a_broker_without_room_for_a_session_gets_the_next_request_after_backoff() -> None:
     with VirtualCluster().running() as cluster:
         cluster.produce(*numbers(3))
         fault = cluster.state.faults.add(

@@ -106,14 +106,14 @@ def not_the_leader_is_taken_for_no(patch: pytest.MonkeyPatch) -> None:
 def the_offset_of_a_refusal_is_ignored(patch: pytest.MonkeyPatch) -> None:
     intact = responses.partition_results
 
-    def answers(*args: Any) -> dict[tuple[str, int], PartitionResult]:
+    def results(*args: Any) -> dict[tuple[str, int], PartitionResult]:
         found = intact(*args)
-        for answer in found.values():
-            if answer.error_code:
-                answer.base_offset = -1
+        for result in found.values():
+            if result.error_code:
+                result.base_offset = -1
         return found
 
-    patch.setattr(responses, "partition_results", answers)
+    patch.setattr(responses, "partition_results", results)
 
 
 def resolutions_out_of_order(patch: pytest.MonkeyPatch) -> None:

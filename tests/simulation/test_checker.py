@@ -171,7 +171,7 @@ def buffer(story: Story) -> None:
 
 
 def flush(story: Story) -> None:
-    story.history.flushes_asked = 2
+    story.history.flushes_requested = 2
     story.history.flushes_done = 1
 
 

@@ -20,7 +20,7 @@ VERSION = 9  # topics by name
 
 
 class Story:
-    """A producer's requests about one partition; each `write` may be answered later."""
+    """A producer's requests about one partition; each `write` may get its response later."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None, first_sequence: int = 0) -> None:
         self.now = 0.0
@@ -48,16 +48,16 @@ class Story:
         call.build(VERSION)
         return call
 
-    def answer(self, call: PendingRequest, code: int = 0, throttle_ms: int = 0) -> None:
+    def respond(self, call: PendingRequest, code: int = 0, throttle_ms: int = 0) -> None:
         one = ProduceResponse.Topic.Partition(index=0, error_code=code, base_offset=0)
         topics = [ProduceResponse.Topic(name=TOPIC, partition_responses=[one])]
         call.on_done(ProduceResponse(responses=topics, throttle_time_ms=throttle_ms), self.now)
 
     def lose(self, call: PendingRequest) -> None:
-        call.on_done(RequestTimeoutError("no answer"), self.now)
+        call.on_done(RequestTimeoutError("no response"), self.now)
 
     def open_gate(self) -> None:
-        self.answer(self.write(0))
+        self.respond(self.write(0))
 
     @property
     def kinds(self) -> list[str]:
@@ -75,7 +75,7 @@ def good_conduct(story: Story) -> None:
     for call in out:
         story.lose(call)
     for sequence in range(1, 6):
-        story.answer(story.write(sequence))
+        story.respond(story.write(sequence))
     story.write(0, id=8)
 
 
@@ -108,7 +108,7 @@ def two_after_an_acknowledgement_behind_a_failure(story: Story) -> None:
     story.open_gate()
     first, second = story.write(1), story.write(2)
     story.lose(first)
-    story.answer(second)
+    story.respond(second)
     story.write(1)
     story.write(3)
 
@@ -150,7 +150,7 @@ def none_any_more(story: Story) -> None:
 
 def overtaking(story: Story) -> None:
     story.open_gate()
-    story.answer(story.write(1), ErrorCode.INVALID_RECORD)
+    story.respond(story.write(1), ErrorCode.INVALID_RECORD)
     story.write(2)
 
 
@@ -160,7 +160,7 @@ def other_bytes(story: Story) -> None:
 
 
 def impatience(story: Story) -> None:
-    story.answer(story.write(0), throttle_ms=500)
+    story.respond(story.write(0), throttle_ms=500)
     story.now = 0.4
     story.write(1)
 
@@ -194,7 +194,7 @@ def test_each_rule(build: Callable[[Story], None], kinds: set[str]) -> None:
 
 def test_without_sequences_one_batch_is_out() -> None:
     story = Story({"idempotence": False})
-    story.answer(story.write(-1, id=-1, epoch=-1))
+    story.respond(story.write(-1, id=-1, epoch=-1))
     story.write(-1, id=-1, epoch=-1)
     story.write(-1, id=-1, epoch=-1)
     assert "window" in story.kinds
@@ -209,17 +209,17 @@ def test_a_producer_that_keeps_no_order_is_free() -> None:
 
 def test_sequences_wrap() -> None:
     story = Story(first_sequence=2**31 - 2)
-    story.answer(story.write(2**31 - 2, 4))
-    story.answer(story.write(2))
+    story.respond(story.write(2**31 - 2, 4))
+    story.respond(story.write(2))
     assert not story.kinds
 
 
 def test_pieces_of_a_batch_that_was_too_large() -> None:
     story = Story()
-    story.answer(story.write(0, 4), ErrorCode.MESSAGE_TOO_LARGE)
-    story.answer(story.write(0, 2))
-    story.answer(story.write(2, 2))
-    story.answer(story.write(4))
+    story.respond(story.write(0, 4), ErrorCode.MESSAGE_TOO_LARGE)
+    story.respond(story.write(0, 2))
+    story.respond(story.write(2, 2))
+    story.respond(story.write(4))
     assert not story.kinds
     story.write(4, 2)
     assert story.kinds == ["changed"]
@@ -227,17 +227,17 @@ def test_pieces_of_a_batch_that_was_too_large() -> None:
 
 def test_the_sequence_of_a_batch_that_went_elsewhere_is_the_next_ones() -> None:
     story = Story()
-    story.answer(story.write(0, 3), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    story.answer(story.write(0, 2, value=b"w"))
-    story.answer(story.write(2))
+    story.respond(story.write(0, 3), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    story.respond(story.write(0, 2, value=b"w"))
+    story.respond(story.write(2))
     assert not story.kinds
 
 
 def test_a_topic_that_was_created_again_begins_at_0() -> None:
     story = Story()
     story.open_gate()
-    story.answer(story.write(1))
+    story.respond(story.write(1))
     story.topic_id = UUID(int=2)
-    story.answer(story.write(0, value=b"w"))
-    story.answer(story.write(1, value=b"x"))
+    story.respond(story.write(0, value=b"w"))
+    story.respond(story.write(1, value=b"x"))
     assert not story.kinds

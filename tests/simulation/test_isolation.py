@@ -25,14 +25,14 @@ class Story:
             sent = Sent(RecordId("p", TOPIC, len(self.history.sent)), 0.0, 0, None)
             self.history.add_sent(sent)
             made.records.append(sent.id)
-            told = RecordMetadata(TOPIC, 0, sent.id.number, 0) if is_acknowledged else None
+            metadata = RecordMetadata(TOPIC, 0, sent.id.number, 0) if is_acknowledged else None
             error = None if is_acknowledged else DeliveryError("too late", possibly_persisted=False)
-            sent.resolutions.append(Resolution(0, 0.0, told, error))
+            sent.resolutions.append(Resolution(0, 0.0, metadata, error))
         self.history.transactions.append(made)
         return made
 
     def commit(self, one: SentTransaction) -> SentTransaction:
-        one.is_commit_asked = one.is_committed = True
+        one.is_commit_requested = one.is_committed = True
         return one
 
     def read(self, *records: RecordId, reader: str = "r") -> None:
@@ -49,7 +49,7 @@ def torn(story: Story) -> None:
 
 def torn_although_its_end_is_unknown(story: Story) -> None:
     one = story.transaction()
-    one.is_commit_asked = True
+    one.is_commit_requested = True
     story.read(*one.records[1:])
 
 
@@ -132,7 +132,7 @@ def commit_requested_without_a_response(story: Story) -> None:
     """The EndTxn request never got a response."""
     for is_read in (True, False):
         one = story.transaction()
-        one.is_commit_asked = True
+        one.is_commit_requested = True
         story.read(*one.records if is_read else ())
 
 

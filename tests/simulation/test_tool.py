@@ -42,7 +42,7 @@ def test_a_failing_seed_is_cut_down_and_can_be_replayed(
     assert re.search(r"^(stuck|overtaken): ", capsys.readouterr().out, re.MULTILINE)
 
 
-def test_a_replay_tells_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replay_shows_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert tool.main(["--replay", "rush", "3", "--trace"]) == 0
     shown = capsys.readouterr().out
     assert simulate("rush", 3).digest in shown

@@ -132,7 +132,7 @@ def _protocol_names(assignor: Assignor) -> str:
 # Kafka's assignors that run in the broker.
 _ELSEWHERE = {
     "uniform": 'uniform is an assignor of the broker: with group_protocol="consumer", set group_remote_assignor',
-    "simple": "simple is the broker's assignor of share groups, and needs no choice",
+    "simple": "simple is the broker's assignor of share groups, and the only one",
 }
 
 

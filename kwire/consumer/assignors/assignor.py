@@ -31,13 +31,13 @@ NO_GENERATION = -1
 class RebalanceProtocol(IntEnum):
     """What members do with their partitions when a rebalance begins (KIP-429)."""
 
-    EAGER = 0  # they give up all of them
-    COOPERATIVE = 1  # they keep them, and give up only what the assignment takes away
+    EAGER = 0  # they revoke all of them
+    COOPERATIVE = 1  # they keep them, and revoke only what the assignment takes away
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member tells the leader when it joins, in the bytes of the consumer protocol except `instance_id`.
+    """What a member sends the leader when it joins, in the bytes of the consumer protocol except `instance_id`.
 
     `owned` is what the member had in `generation`, -1 for none. `user_data` is the assignor's own. `instance_id` is
     that of a static member (KIP-345); the coordinator sends it to the leader beside the bytes.

@@ -1,7 +1,7 @@
 """The sticky assignment when all members subscribe to the same topics: sizes are fixed, so one pass is enough.
 
 With P partitions and N members, each member gets P // N, and P % N of them get one more. Members keep what they have up
-to that. What is left goes round the members that have too little.
+to that. What is left is dealt in turns to the members that have too little.
 
 This is the constrained algorithm of Kafka's `AbstractStickyAssignor`, with the same result. One choice in it depends on
 the order of members: which of them keep P // N + 1 when too many have that. Kafka takes the order of a Java HashMap,

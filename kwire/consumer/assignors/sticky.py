@@ -38,7 +38,7 @@ Claim = tuple[Sequence[TopicPartition], int]
 
 
 class StickyAssignor(Assignor):
-    """Keep partitions where they were before an eager rebalance, in which all members give up everything.
+    """Keep partitions where they were before an eager rebalance, in which all members revoke everything.
 
     The leader reads what a member had from the user data only, as in Kafka: not from the owned partitions.
     """

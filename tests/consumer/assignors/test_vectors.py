@@ -133,7 +133,7 @@ def test_kafkas_assignment(name: str) -> None:
 
 
 def test_recorded_cases() -> None:
-    """Cases with Kafka's results; tools/assignors asks Kafka itself."""
+    """Cases with Kafka's results; tools/assignors compares with Kafka itself."""
     tally = Tally()
     lines = gzip.decompress(RECORDED.read_bytes()).splitlines()
     for line in lines:
