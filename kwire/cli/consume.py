@@ -264,7 +264,8 @@ def _read_as_member(
         nonlocal is_assigned
         is_assigned = True
 
-    with stop_on_signals() as stop, Consumer(**{**options, "on_no_offset": start_at}) as consumer:
+    chosen: dict[str, Any] = {**options, "on_no_offset": start_at}
+    with stop_on_signals() as stop, Consumer(**chosen) as consumer:
         keys = [(topic, number) for topic, _ in wanted for number in consumer.partitions(topic, timeout)]
         ends = consumer.end_offsets(keys, timeout) if exit_at_end else {}
         consumer.subscribe([topic for topic, _ in wanted], on_assigned=on_assigned)

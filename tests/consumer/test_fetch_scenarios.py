@@ -263,11 +263,11 @@ def test_a_seek_ends_a_validation() -> None:
     world = world_behind_records()
     world.turn_one().respond_fetch()
     elect(world)
-    sent = validation(world)
+    validating = validation(world)
     world.fetcher.seek(world.start("t", 0, 3))
     sent = world.turn_one()
     assert sent.offsets == {T0: 3}
-    sent.respond_epoch_ends({T0: (7, 8)})
+    validating.respond_epoch_ends({T0: (7, 8)})
     sent.respond_fetch({T0: batch(3, b"x")})
     assert world.read() == {T0: [b"x"]}
 
