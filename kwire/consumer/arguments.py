@@ -11,7 +11,7 @@ from operator import index
 from typing import Any
 
 from kwire.cluster import is_topic_name
-from kwire.consumer.offsets import AtTimestamp, StartOffset, is_start_offset
+from kwire.consumer.offsets import AtTimestamp, SpecialOffset, StartOffset, is_start_offset, special_timestamp
 from kwire.errors import ConfigurationError
 
 TopicPartition = tuple[str, int]
@@ -79,11 +79,12 @@ def checked_starts(partitions: Iterable[tuple[str, int, StartOffset]]) -> dict[T
     return starts
 
 
-def checked_times(times: Iterable[tuple[str, int, int]]) -> dict[TopicPartition, int]:
-    return {
-        checked_partition(topic, partition): AtTimestamp(timestamp_ms).timestamp_ms
-        for topic, partition, timestamp_ms in _shaped("times", times, 3, _TIME)
-    }
+def checked_times(times: Iterable[tuple[str, int, int | SpecialOffset]]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for topic, partition, time in _shaped("times", times, 3, _TIME):
+        special = special_timestamp(time)
+        found[checked_partition(topic, partition)] = AtTimestamp(time).timestamp_ms if special is None else special
+    return found
 
 
 def checked_ends(ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:

@@ -46,6 +46,7 @@ from kwire.consumer.offsets import (
     OffsetFetcher,
     OffsetsQuery,
     PartitionsQuery,
+    SpecialOffset,
     StartOffset,
     is_start_offset,
     known_offset,
@@ -147,9 +148,11 @@ class ConsumerClient:
     ) -> None:
         """Read these partitions and no others, each from the given offset on.
 
-        An offset is a number, "earliest", "latest", `AtTimestamp(ms)`, `Ago(hours=1)` or an `Offset`. Drops the
-        old assignment and everything that was fetched for it. Raises ConfigurationError; `poll` raises the error of a
-        topic that does not exist.
+        An offset is a number, "earliest", "latest", `AtTimestamp(ms)`, `Ago(hours=1)` or an `Offset`; or a place that
+        only newer brokers find: "max_timestamp" (the record with the newest timestamp, Kafka 3.0), "local_earliest"
+        (3.5), "latest_tiered" (3.9; without one the beginning) or "earliest_pending_upload" (4.2; likewise), else
+        `poll` raises UnsupportedVersionError. Drops the old assignment and everything that was fetched for it. Raises
+        ConfigurationError; `poll` raises the error of a topic that does not exist.
 
         `ends` maps partitions to offsets, such as those of `end_offsets`, from which on nothing is fetched. The last
         fetch of a partition may bring records beyond its end; `poll` returns them.
@@ -476,9 +479,13 @@ class ConsumerClient:
         return {key: one.offset for key, one in found.items()}
 
     async def _offsets_at(
-        self, times: Iterable[tuple[str, int, int]], timeout: float | None = None
+        self, times: Iterable[tuple[str, int, int | SpecialOffset]], timeout: float | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return the first offset written at or after each (topic, partition, milliseconds since 1970), or None."""
+        """Return the first offset written at or after each (topic, partition, milliseconds since 1970), or None.
+
+        In place of the time, the name of a place: "max_timestamp" (brokers from 3.0), "local_earliest" (3.5),
+        "latest_tiered" (3.9) or "earliest_pending_upload" (4.2). UnsupportedVersionError from older brokers.
+        """
         found = await self._find_offsets(checked_times(times), timeout)
         return {key: None if one.offset == NO_OFFSET else one.offset for key, one in found.items()}
 

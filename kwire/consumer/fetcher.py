@@ -50,6 +50,7 @@ from kwire.consumer.offsets import (
     OffsetFetcher,
     OffsetRequest,
     list_offsets_timestamp,
+    start_without_offset,
 )
 from kwire.consumer.options import ConsumerOptions
 from kwire.consumer.partition import (
@@ -791,7 +792,7 @@ class Fetcher:
                 return  # `_resolve` sends another request
             self._fail(state, result)
         elif result.offset == NO_OFFSET:
-            state.start = "latest"  # no record is that young; `_resolve` sends another request
+            state.start = start_without_offset(state.start)  # `_resolve` sends another request
         else:
             state.set_offset(result.offset, NO_EPOCH)
             self._fetch_buffer.post(PositionResolved(state.assignment_epoch, result.offset))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from random import Random
-from typing import Final, Literal, NamedTuple, Protocol, assert_never
+from typing import Final, Literal, NamedTuple, Protocol, assert_never, cast
 
 from kwire.cluster import Backoff
 from kwire.cluster.metadata import NO_NODE
@@ -24,11 +24,21 @@ from kwire.errors import (
     ConfigurationError,
     ErrorCode,
     KwireError,
+    UnsupportedVersionError,
     broker_error,
     timeout_error,
 )
 from kwire.protocol import Response
-from kwire.protocol.messages.list_offsets import EARLIEST, LATEST, ListOffsetsRequest, ListOffsetsResponse
+from kwire.protocol.messages.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
 
 NO_OFFSET = -1
 
@@ -114,8 +124,28 @@ def _is_whole(value: object, most: int) -> bool:
 # A start of internal use: where the group has committed, or else `on_no_offset`.
 COMMITTED: Final = "committed"
 
+# Places in a log that brokers can find.
+# max_timestamp             the record with the newest timestamp (KIP-734, Kafka 3.0); of an empty log its end
+# local_earliest            the first record that the broker has on its own disks (KIP-405, Kafka 3.5)
+# latest_tiered             the last record in tiered storage (KIP-1005, Kafka 3.9); the beginning if there is none
+# earliest_pending_upload   the first record that is to be copied there (KIP-1023, Kafka 4.2); the beginning if none is
+SpecialOffset = Literal["max_timestamp", "local_earliest", "latest_tiered", "earliest_pending_upload"]
+_SPECIAL: Mapping[SpecialOffset, int] = {
+    "max_timestamp": MAX_TIMESTAMP,
+    "local_earliest": EARLIEST_LOCAL,
+    "latest_tiered": LATEST_TIERED,
+    "earliest_pending_upload": EARLIEST_PENDING_UPLOAD,
+}
+# Their least versions of ListOffsets, and the Kafka that has it.
+_LEAST_VERSIONS: Mapping[int, tuple[int, str]] = {
+    MAX_TIMESTAMP: (7, "3.0"),
+    EARLIEST_LOCAL: (8, "3.5"),
+    LATEST_TIERED: (9, "3.9"),
+    EARLIEST_PENDING_UPLOAD: (11, "4.2"),
+}
+
 # Where to look: ListOffsets finds the offset.
-LookupStart = Literal["earliest", "latest"] | AtTimestamp | Ago
+LookupStart = Literal["earliest", "latest"] | SpecialOffset | AtTimestamp | Ago
 StartOffset = int | Offset | LookupStart
 # What the fetcher takes: `COMMITTED` besides.
 FetchStart = StartOffset | Literal["committed"]
@@ -124,7 +154,14 @@ FetchStart = StartOffset | Literal["committed"]
 def is_start_offset(value: object) -> bool:
     if isinstance(value, int):
         return _is_whole(value, _INT64_MAX)
-    return isinstance(value, (AtTimestamp, Ago, Offset)) or value in ("earliest", "latest")
+    if isinstance(value, str):
+        return value in ("earliest", "latest") or value in _SPECIAL
+    return isinstance(value, (AtTimestamp, Ago, Offset))
+
+
+def start_without_offset(start: FetchStart) -> Literal["earliest", "latest"]:
+    """Return where to begin if a log has no record at this start."""
+    return "earliest" if start in ("latest_tiered", "earliest_pending_upload") else "latest"
 
 
 def known_offset(start: FetchStart) -> int | None:
@@ -145,8 +182,15 @@ def list_offsets_timestamp(start: LookupStart, now_ms: int) -> int:
             return EARLIEST
         case "latest":
             return LATEST
+        case "max_timestamp" | "local_earliest" | "latest_tiered" | "earliest_pending_upload":
+            return _SPECIAL[start]
         case _:
             assert_never(start)
+
+
+def special_timestamp(name: object) -> int | None:
+    """Return the timestamp that stands for the name of a place in a log, or None for any other value."""
+    return _SPECIAL.get(cast("SpecialOffset", name)) if isinstance(name, str) else None
 
 
 @dataclass(slots=True, eq=False)
@@ -262,6 +306,8 @@ class OffsetFetcher:
             leader = leader_of(view.snapshot, request.topic, request.partition)
             if leader.node != NO_NODE:
                 if view.is_ready(leader.node):
+                    if not self._can_find(request, leader.node, now, view):
+                        continue
                     by_node.setdefault(leader.node, []).append((request, leader))
             else:
                 self._handle_no_leader(request, leader, now, view)
@@ -270,6 +316,24 @@ class OffsetFetcher:
             for node, requests in by_node.items()
             for entries in _without_duplicates(requests)
         ]
+
+    def _can_find(self, request: OffsetRequest, node: int, now: float, view: ClusterView) -> bool:
+        """Return whether a broker knows the place that is wanted; if not, fail the request."""
+        least = _LEAST_VERSIONS.get(request.timestamp)
+        if least is None:
+            return True
+        if view.supports(node, ListOffsetsRequest) and view.version(node, ListOffsetsRequest) >= least[0]:
+            return True
+        name = next(name for name, timestamp in _SPECIAL.items() if timestamp == request.timestamp)
+        error = UnsupportedVersionError(
+            f'the broker cannot find the offset "{name}": that needs ListOffsets v{least[0]}',
+            broker=view.describe(node),
+            topic=request.topic,
+            partition=request.partition,
+            remedy=f"use brokers from Kafka {least[1]} on, or begin elsewhere",
+        )
+        self._finish(request, error, now)
+        return False
 
     # -- the end of a request
 
@@ -372,7 +436,7 @@ class OffsetFetcher:
                 # No segment is that old: the whole log is younger, so its start is the offset to find.
                 request.timestamp, request.is_in_flight = EARLIEST, False
                 return
-        if found.offset == NO_OFFSET and request.timestamp < 0:
+        if found.offset == NO_OFFSET and request.timestamp in (EARLIEST, LATEST):
             self._handle_partition_error(request, ErrorCode.OFFSET_NOT_AVAILABLE, now)
         else:
             self._finish(request, found, now)

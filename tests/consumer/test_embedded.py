@@ -31,6 +31,7 @@ from kwire.errors import (
     NotKafkaError,
     RequestTimeoutError,
     TopicError,
+    UnsupportedVersionError,
 )
 from kwire.protocol import ApiKey
 from kwire.records import encode_batch
@@ -232,6 +233,37 @@ def test_offset_queries_of_many_partitions(cluster: Cluster, consumer: Consumer)
     times = [("t", 0, START_MS + 17), ("t", 1, START_MS + 100), ("t", 4, 0)]
     assert consumer.offsets_at(times) == {("t", 0): 17, ("t", 1): None, ("t", 4): 30}
     assert consumer.end_offsets([]) == {}
+
+
+SPECIAL: list[tuple[Any, str, str, int]] = [
+    ("max_timestamp", "2.8", "3.0", 99),
+    ("local_earliest", "3.4", "3.5", 30),
+    ("latest_tiered", "3.8", "3.9", 30),
+    ("earliest_pending_upload", "4.1", "4.2", 30),
+]
+
+
+@pytest.mark.parametrize(("place", "old", "new", "offset"), SPECIAL, ids=[name for name, *_ in SPECIAL])
+def test_special_places_of_a_log_and_brokers_that_cannot_find_them(place: Any, old: str, new: str, offset: int) -> None:
+    """The embedded broker tiers nothing: such a log has no last record there, and reading begins at its beginning."""
+    for version in (old, new):
+        with Cluster(brokers=1, topics={"t": 1}, version=version) as cluster, Consumer(cluster.bootstrap) as consumer:
+            fill(cluster, "t", 0, range(100))
+            cluster.call(lambda state, now: state.partition("t", 0).log.delete_before(30))
+            consumer.assign([("t", 0, place)])
+            if version == old:
+                with pytest.raises(UnsupportedVersionError, match=f"{place}.*Kafka {new}"):
+                    consumer.poll(timeout=10)
+                with pytest.raises(UnsupportedVersionError, match=place):
+                    consumer.offsets_at([("t", 0, place)])
+                consumer.seek("t", 0, 50)
+                assert consumer.poll(1, timeout=10)[0].offset == 50
+                continue
+            assert consumer.poll(1, timeout=10)[0].offset == offset
+            found = consumer.offsets_at([("t", 0, place)])
+            assert found == {("t", 0): None if "tiered" in place or "upload" in place else offset}
+            consumer.seek("t", 0, place)
+            assert consumer.poll(1, timeout=10)[0].offset == offset
 
 
 VERSIONS: list[dict[ApiKey, range]] = [

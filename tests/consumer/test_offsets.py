@@ -269,6 +269,7 @@ def test_a_cancelled_offset_request_gets_no_result() -> None:
     [
         (0, True), (2**62, True), ("earliest", True), ("latest", True), (AtTimestamp(0), True),
         (Offset(5, 2), True), (Ago(hours=1), True), ("committed", False), (2**63, False),
+        ("max_timestamp", True), ("earliest_pending_upload", True), ([], False),
         (-1, False), (True, False), (1.0, False), ("newest", False), (None, False), (b"latest", False),
     ],
 )  # fmt: skip
