@@ -348,6 +348,22 @@ class LockLostError(AcknowledgeError):
     """The lock of a record of a share group has ended: the group delivers the record again."""
 
 
+class QueueError(KwireError):
+    """A message queue: its topics, its consumers, its messages."""
+
+
+class SettledError(QueueError, RuntimeError):
+    """A message was acknowledged, given back or refused a second time."""
+
+
+class LeaseLostError(QueueError):
+    """The lease of a message is over: the queue delivers it again, so that it cannot be acknowledged any more."""
+
+
+class MessageTooLargeError(QueueError, ValueError):
+    """A message that consumers could not mark as in progress, since its marker would be too large."""
+
+
 class ProcessingError(KwireError):
     """A function given to `Consumer.process` raised, and no retry or dead letters are left. `records` are those it got.
 

@@ -85,7 +85,10 @@ def encode_marker(marker: Marker, format: MarkerFormat = "kwire-1") -> bytes:
     _put_bytes(out, 3, place)
     _put_int(out, 4, marker.redeliver_after_ms)
     _put_data(out, 5, marker.key)
-    _put_data(out, 6, marker.value)
+    if is_own and marker.value is not None:
+        _put_bytes(out, 6, marker.value)  # also an empty one, which is not None
+    else:
+        _put_data(out, 6, marker.value)
     if is_own:
         if identity.topic_id.int:
             _put_bytes(out, 16, identity.topic_id.bytes)
@@ -179,7 +182,7 @@ def _put_bytes(out: bytearray, field: int, data: bytes | bytearray) -> None:
 
 
 def _put_data(out: bytearray, field: int, data: bytes | None) -> None:
-    if data:  # proto3 has no null: an empty value is absent, too
+    if data:  # proto3 has no null: what is empty is absent, too
         _put_bytes(out, field, data)
 
 

@@ -66,7 +66,7 @@ def test_random_markers_come_back() -> None:
             Identity(UUID(int=random.getrandbits(128) or 1), random.randrange(1 << 31), random.getrandbits(63)),
             random.getrandbits(random.randrange(1, 63)),
             random.choice([None, b"queue"]),
-            random.choice([None, random.randbytes(random.randrange(1, 300))]),
+            random.choice([None, b"", random.randbytes(random.randrange(1, 300))]),
             headers,
             random.random() < 0.5,
             random.getrandbits(40),

@@ -1,0 +1,206 @@
+"""The topics of a queue service: created with the right configuration, or checked.
+
+What the check refuses loses messages or repeats them for ever: markers with the times of the consumers' clocks (F1),
+compaction, which deletes markers and messages of the same key (F5), retention that is shorter than a lease (F4), one
+replica that acknowledges alone (F24).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID
+
+from kwire.admin import NewTopic
+from kwire.cluster import LoopThread, PendingRequest, Snapshot, ToAny, ToController, Topic
+from kwire.cluster.requests import Route
+from kwire.cluster.waiting import Waiter
+from kwire.errors import ConfigurationError, ErrorCode, KwireError, RequestTimeoutError, broker_error
+from kwire.protocol import Request, Response
+from kwire.protocol.messages.create_topics import CreateTopicsRequest
+from kwire.protocol.messages.describe_configs import DescribeConfigsRequest
+from kwire.protocol.messages.metadata import MetadataRequest
+from kwire.queue.options import QueueOptions
+
+R = TypeVar("R", bound=Response)
+
+_log = logging.getLogger("kwire.queue")
+
+_TOPIC = 2  # the type of a resource
+_PAUSE_SECONDS = 0.05
+# What a batch and a marker add to a message at most, beside its headers.
+_OVERHEAD_BYTES = 400
+_MARKERS_RETENTION_MS = 7 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTopics:
+    """What the service needs to know of its topics."""
+
+    message_topic_id: UUID
+    marker_partitions: int
+    message_bytes_max: int  # of payload and headers
+    marker_retention_ms: int  # -1: for ever
+
+    @classmethod
+    async def open(cls, options: QueueOptions, runtime: LoopThread, waiter: Waiter, timeout: float) -> QueueTopics:
+        """Create the topics that do not exist, check the others, and return what they are.
+
+        Raises ConfigurationError with all that is wrong, BrokerError or RequestTimeoutError.
+        """
+        return await _Opening(options, runtime, waiter, runtime.clock.now() + timeout).run()
+
+
+class _Opening:
+    def __init__(self, options: QueueOptions, runtime: LoopThread, waiter: Waiter, deadline: float) -> None:
+        self._options = options
+        self._runtime = runtime
+        self._waiter = waiter
+        self._deadline = deadline
+        self._is_created = False
+
+    async def run(self) -> QueueTopics:
+        options = self._options
+        names = [options.message_topic, options.marker_topic]
+        names += [options.dead_letters] if options.dead_letters else []
+        topics = await self._topics(names)
+        configs = await self._configs(names)
+        problems = [
+            problem for name in names for problem in self._problems(name, configs[name], topics[name])
+        ]  # fmt: skip
+        if problems and options.check_topics:
+            raise ConfigurationError(
+                "the topics are not fit for queues: " + "; ".join(problems),
+                remedy="change the configuration of the topics, or give check_topics=False and live with it",
+            )
+        for problem in problems:
+            _log.warning("queues: %s", problem)
+        largest = min(int(configs[name].get("max.message.bytes", 1_048_588)) for name in names)
+        return QueueTopics(
+            topics[options.message_topic].id,
+            len(topics[options.marker_topic].partitions),
+            largest - _OVERHEAD_BYTES,
+            int(configs[options.marker_topic].get("retention.ms", _MARKERS_RETENTION_MS)),
+        )
+
+    async def _topics(self, names: Sequence[str]) -> dict[str, Topic]:
+        """Return the topics; create those that are missing and wait until the brokers know them."""
+        while True:
+            request = MetadataRequest(
+                topics=[MetadataRequest.Topic(name=name) for name in names], allow_auto_topic_creation=False
+            )
+            response = await self._request(ToAny(), MetadataRequest, _constant(request))
+            known = Snapshot().updated(response, self._runtime.clock.now())
+            found = {name: known.topics[name] for name in names if name in known.topics}
+            missing = [name for name in names if name not in found or found[name].error_code]
+            if not missing:
+                return found
+            for name in missing:
+                code = found[name].error_code if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+                    raise broker_error(code, None, api="Metadata", topic=name)
+            if not self._is_created:
+                await self._create(missing, len(known.brokers))
+                self._is_created = True
+            await self._waiter.signal().wait(_PAUSE_SECONDS)
+
+    async def _create(self, names: Sequence[str], brokers: int) -> None:
+        options = self._options
+        if not options.create_topics:
+            raise ConfigurationError(
+                f"there is no topic {' and no topic '.join(names)}",
+                remedy="create it, or leave create_topics=False out",
+            )
+        replicas = min(options.replication_factor, max(1, brokers))
+        new = [NewTopic(name, options.partitions, replicas, self._wanted(replicas)) for name in names]
+        response = await self._request(
+            ToController(),
+            CreateTopicsRequest,
+            lambda version: CreateTopicsRequest(
+                topics=[topic.encoded(version) for topic in new], timeout_ms=30_000, validate_only=False
+            ),
+        )
+        for topic in response.topics:
+            if topic.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise broker_error(topic.error_code, topic.error_message, api="CreateTopics", topic=topic.name)
+
+    def _wanted(self, replicas: int) -> dict[str, str | None]:
+        return {
+            "message.timestamp.type": "LogAppendTime",
+            "cleanup.policy": "delete",
+            "min.insync.replicas": str(min(2, replicas)),
+            "retention.ms": str(_MARKERS_RETENTION_MS),
+        }
+
+    async def _configs(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsRequest.Resource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
+                for name in names
+            ]
+        )
+        response = await self._request(ToAny(), DescribeConfigsRequest, _constant(request))
+        found: dict[str, Mapping[str, str]] = {}
+        for result in response.results:
+            if result.error_code:
+                raise broker_error(
+                    result.error_code, result.error_message, api="DescribeConfigs", topic=result.resource_name
+                )
+            found[result.resource_name] = {one.name: one.value for one in result.configs if one.value is not None}
+        return found
+
+    def _problems(self, name: str, configs: Mapping[str, str], topic: Topic) -> list[str]:
+        options, problems = self._options, []
+        if "compact" in configs.get("cleanup.policy", ""):
+            problems.append(f"cleanup.policy of {name} has compact, which deletes all but the last record of a queue")
+        replicas = max(len(partition.replicas) for partition in topic.partitions)
+        if replicas > 1 and int(configs.get("min.insync.replicas", "1")) < 2:
+            problems.append(
+                f"min.insync.replicas of {name} is 1 with {replicas} replicas: what one broker has acknowledged alone "
+                "is lost with it"
+            )
+        if name == options.marker_topic:
+            if configs.get("message.timestamp.type") != "LogAppendTime":
+                problems.append(
+                    f"message.timestamp.type of {name} is CreateTime: a consumer whose clock is wrong makes messages "
+                    "come early or late; set LogAppendTime"
+                )
+            retention_ms = int(configs.get("retention.ms", "-1"))
+            needed_ms = options.redelivery_timeout_ms + (options.max_processing_ms if options.keep_alive else 0)
+            if 0 <= retention_ms < needed_ms:
+                problems.append(
+                    f"retention.ms of {name} is {retention_ms}: messages are in progress for up to {needed_ms} ms, and "
+                    "would be forgotten"
+                )
+        return problems
+
+    async def _request(self, route: Route, api: type[Request[R]], build: Callable[[int], Request[R]]) -> R:
+        future: Future[Any] = Future()
+
+        def done(result: Response | KwireError | None, now: float) -> None:
+            if isinstance(result, KwireError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        seconds = self._deadline - self._runtime.clock.now()
+        if seconds <= 0:
+            raise RequestTimeoutError(
+                "the topics of the queues were not found in time", topic=self._options.marker_topic
+            )
+        self._runtime.start()
+        self._runtime.enqueue(
+            PendingRequest(route, api, build, done, timeout_ms=max(1, int(seconds * 1000)), may_retry=True)
+        )
+        result: R = await self._waiter.result_of(future, seconds + 5.0)
+        return result
+
+
+def _constant(request: Request[R]) -> Callable[[int], Request[R]]:
+    return lambda version: request
+
+
+__all__ = ["QueueTopics"]

@@ -1,0 +1,475 @@
+"""Queues with a tracker on the embedded broker: the functional tests of kafka-mq-go, and what must not go wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kwire.broker import Cluster, Refuse
+from kwire.cluster.waiting import run_blocking
+from kwire.errors import (
+    ClosedError,
+    ConfigurationError,
+    ErrorCode,
+    KwireError,
+    LeaseLostError,
+    MessageTooLargeError,
+    SettledError,
+)
+from kwire.protocol import ApiKey
+from kwire.queue import Consumer, Message, Service, Tracker
+from kwire.queue.tracker_backend import TrackerBackend
+from tests.consumer.test_processor import wait_until
+
+LEASE_MS = 700
+
+
+class World:
+    """A cluster with a service and a tracker, and more of them."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.cluster = stack.enter_context(
+            Cluster(
+                brokers=3,
+                group_initial_rebalance_delay_ms=0,
+                consumer_group_heartbeat_interval_ms=200,
+                consumer_group_min_heartbeat_interval_ms=200,
+            )
+        )
+
+    def service(self, **options: Any) -> Service:
+        own: dict[str, Any] = {"redelivery_timeout_ms": LEASE_MS, "backoff_ms": 0, "partitions": 3, **options}
+        return self._stack.enter_context(Service(self.cluster.bootstrap, **own))
+
+    def tracker(self, service: Service) -> Tracker:
+        return self._stack.enter_context(service.tracker())
+
+    def dead_letters(self) -> list[tuple[bytes | None, str]]:
+        records = [one for index in range(3) for one in self.cluster.log("messages-dead-letters", index).records()]
+        return [(one.value, (dict(one.headers)["kwire-mq-reason"] or b"").decode()) for one in records]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(stack)
+
+
+def take(consumer: Consumer, count: int, seconds: float = 10.0) -> list[Message]:
+    """Receive so many messages."""
+    messages: list[Message] = []
+    while len(messages) < count:
+        message = consumer.receive(seconds)
+        assert message is not None, f"only {len(messages)} of {count} messages came"
+        messages.append(message)
+    return messages
+
+
+def payloads(messages: list[Message]) -> list[bytes | None]:
+    return sorted((message.payload for message in messages), key=lambda one: one or b"")
+
+
+def put(service: Service, queue: str, *values: bytes, **options: Any) -> None:
+    with service.queue(queue).producer() as producer:
+        for response in [producer.send(value, **options) for value in values]:
+            response.result(10)
+
+
+# -- the functional tests of kafka-mq-go (Q63)
+
+
+def test_q63_an_acknowledged_message_does_not_come_again(world: World) -> None:
+    service = world.service()
+    world.tracker(service)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    (message,) = take(consumer, 1)
+    assert (message.payload, message.deliveries) == (b"hi", 1)
+    message.ack()
+    assert consumer.receive(2 * LEASE_MS / 1000) is None
+
+
+def test_q63_a_refused_message_becomes_a_dead_letter(world: World) -> None:
+    service = world.service()
+    world.tracker(service)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    take(consumer, 1)[0].nack("no such job")
+    assert world.dead_letters() == [(b"hi", "no such job")]
+    assert consumer.receive(2 * LEASE_MS / 1000) is None
+
+
+def test_q63_f28_a_released_message_comes_again_at_once(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000)
+    world.tracker(service)
+    put(service, "jobs", b"hi", headers={"color": b"red"}, message_id="job-1")
+    consumer = service.queue("jobs").consumer()
+    (first,) = take(consumer, 1)
+    first.release()
+    (again,) = take(consumer, 1)
+    assert (again.payload, again.deliveries, again.id, again.headers) == (b"hi", 2, "job-1", (("color", b"red"),))
+    assert again.first_sent_at_ms == first.first_sent_at_ms  # F16
+
+
+def test_q63_two_consumers_share_five_hundred_messages(world: World) -> None:
+    service = world.service(consumer_receive_buffer_capacity=10, redelivery_timeout_ms=60_000)
+    world.tracker(service)
+    queue = service.queue("jobs")
+    consumers = [queue.consumer(), queue.consumer()]
+    got: list[list[bytes | None]] = [[], []]
+
+    def handle(number: int, message: Message) -> None:
+        got[number].append(message.payload)
+        if len(got[0] + got[1]) == 500:
+            for consumer in consumers:
+                consumer.stop()
+
+    threads = [
+        threading.Thread(target=consumer.handle, args=(partial(handle, number),))
+        for number, consumer in enumerate(consumers)
+    ]
+    for thread in threads:
+        thread.start()
+    with queue.producer() as producer:
+        number = 0
+        while number < 500:
+            for _ in range(100 if all(got) else 1):
+                if number < 500 - (not all(got)):
+                    producer.send(b"%d" % number)
+                    number += 1
+            producer.flush()
+    for thread in threads:
+        thread.join(60)
+    assert all(got)
+    assert Counter(got[0] + got[1]) == Counter(b"%d" % number for number in range(500))
+
+
+def test_q63_two_queues_do_not_mix(world: World) -> None:
+    service = world.service()
+    put(service, "one", b"1", b"11")
+    put(service, "two", b"2", b"22")
+    assert payloads(take(service.queue("two").consumer(), 2)) == [b"2", b"22"]
+    assert payloads(take(service.queue("one").consumer(), 2)) == [b"1", b"11"]
+
+
+def test_q63_a_receive_ends_without_a_message(world: World) -> None:
+    service = world.service()
+    consumer = service.queue("jobs").consumer()
+    assert consumer.receive(0.2) is None
+    consumer.close()
+    with pytest.raises(ClosedError, match="jobs"):
+        consumer.receive()
+
+
+# -- leases
+
+
+def test_q25_q64_a_message_of_a_dead_consumer_comes_again(world: World) -> None:
+    service = world.service(keep_alive=False)
+    world.tracker(service)
+    put(service, "jobs", b"hi")
+    dead = service.queue("jobs").consumer()
+    take(dead, 1)
+    assert isinstance(dead._backend, TrackerBackend)
+    run_blocking(dead._backend._records._close())  # its partitions are another's; of its message it says nothing
+    (message,) = take(service.queue("jobs").consumer(), 1)
+    assert (message.payload, message.deliveries) == (b"hi", 2)
+
+
+def test_q31_q65_a_message_that_takes_longer_than_its_lease_is_kept_alive(world: World) -> None:
+    service = world.service()
+    world.tracker(service)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    (message,) = take(consumer, 1)
+    assert consumer.receive(3 * LEASE_MS / 1000) is None
+    message.ack()
+    assert consumer.metrics().markers_sent["keep_alive"] >= 6
+
+
+def test_f11_f13_a_handler_that_hangs_loses_its_message(world: World) -> None:
+    service = world.service(max_processing_ms=LEASE_MS)
+    world.tracker(service)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    (message,) = take(consumer, 1)
+    (again,) = take(consumer, 1)
+    assert (again.payload, again.deliveries) == (b"hi", 2)
+    with pytest.raises(LeaseLostError, match="delivered again"):
+        message.ack()
+    again.ack()
+    assert consumer.metrics().lease_lost == 1
+
+
+def test_q91_extend_prolongs_a_lease(world: World) -> None:
+    service = world.service(keep_alive=False)
+    world.tracker(service)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    (message,) = take(consumer, 1)
+    message.extend(60_000)
+    assert message.lease_seconds > 50
+    assert consumer.receive(2 * LEASE_MS / 1000) is None
+    message.ack()
+
+
+def test_a_message_is_settled_once(world: World) -> None:
+    service = world.service()
+    put(service, "jobs", b"hi")
+    (message,) = take(service.queue("jobs").consumer(), 1)
+    message.ack()
+    for again in (message.ack, message.nack, message.release, message.extend):
+        with pytest.raises(SettledError, match="settled already"):
+            again()
+
+
+def test_q94_a_block_acknowledges_or_gives_back(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000)
+    world.tracker(service)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    with pytest.raises(ZeroDivisionError), take(consumer, 1)[0]:
+        _ = 1 / 0
+    (again,) = take(consumer, 1)
+    with again:
+        assert again.deliveries == 2
+    assert again.is_settled
+
+
+def test_f20_no_more_than_max_in_progress(world: World) -> None:
+    service = world.service(max_in_progress=4, consumer_receive_buffer_capacity=4)
+    put(service, "jobs", *(b"%d" % number for number in range(9)))
+    consumer = service.queue("jobs").consumer()
+    first = take(consumer, 4)
+    assert consumer.receive(0.3) is None
+    first[0].ack()
+    take(consumer, 1)
+    assert consumer.metrics().in_progress == 4
+
+
+def test_q75_close_gives_back_what_is_in_progress_and_counts_only_what_was_handed_out(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000)
+    world.tracker(service)
+    put(service, "jobs", *(b"%d" % number for number in range(5)))
+    first = service.queue("jobs").consumer()
+    (message,) = take(first, 1)
+    first.close()
+    again = take(service.queue("jobs").consumer(), 5)
+    assert payloads(again) == [b"0", b"1", b"2", b"3", b"4"]
+    assert {one.payload for one in again if one.deliveries == 2} == {message.payload}
+
+
+# -- dead letters, delay, expiry
+
+
+def test_q72_a_poison_message_is_a_dead_letter_after_exactly_max_deliveries(world: World) -> None:
+    service = world.service(max_deliveries=3)
+    world.tracker(service)
+    put(service, "jobs", b"poison")
+    consumer = service.queue("jobs").consumer()
+    deliveries = []
+    for _ in range(3):
+        (message,) = take(consumer, 1)
+        deliveries.append(message.deliveries)
+        message.release()
+    assert deliveries == [1, 2, 3]
+    assert consumer.receive(1.0) is None
+    assert world.dead_letters() == [(b"poison", "delivered 3 times")]
+
+
+def test_q82_a_delayed_message_comes_after_its_delay_as_a_first_delivery(world: World) -> None:
+    service = world.service()
+    world.tracker(service)
+    put(service, "jobs", b"late", delay_ms=600)
+    put(service, "jobs", b"now")
+    first, second = take(service.queue("jobs").consumer(), 2)
+    assert [first.payload, second.payload] == [b"now", b"late"]
+    assert second.deliveries == 1
+    log = [one for index in range(3) for one in world.cluster.log("messages", index).records() if one.value == b"late"]
+    sent, again = sorted(one.timestamp_ms for one in log)
+    assert again - sent >= 600
+
+
+def test_q83_an_expired_message_is_a_dead_letter(world: World) -> None:
+    service = world.service()
+    world.tracker(service)
+    put(service, "jobs", b"stale", expires_in_ms=1)
+    put(service, "jobs", b"fresh")
+    assert payloads(take(service.queue("jobs").consumer(), 1)) == [b"fresh"]
+    assert world.dead_letters() == [(b"stale", "expired")]
+
+
+def test_q83_a_message_that_expires_in_progress_is_not_delivered_again(world: World) -> None:
+    service = world.service(keep_alive=False)
+    world.tracker(service)
+    put(service, "jobs", b"stale", expires_in_ms=LEASE_MS // 2)
+    consumer = service.queue("jobs").consumer()
+    take(consumer, 1)
+    assert consumer.receive(2 * LEASE_MS / 1000) is None
+    assert world.dead_letters() == [(b"stale", "expired")]
+
+
+def test_f15_a_message_that_could_not_be_marked_is_refused_by_send(world: World) -> None:
+    service = world.service()
+    with service.queue("jobs").producer() as producer, pytest.raises(MessageTooLargeError, match="take"):
+        producer.send(b"x" * 1_048_400)
+    put(service, "jobs", b"x" * 1_000_000)
+    assert len(take(service.queue("jobs").consumer(), 1)[0].payload or b"") == 1_000_000
+
+
+def test_q71_empty_payloads_and_none_come_back_as_they_are(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000)
+    world.tracker(service)
+    with service.queue("jobs").producer() as producer:
+        producer.send(b"", headers={"n": b"empty"})
+        producer.send(None, headers={"n": b"none", "v": None})
+    consumer = service.queue("jobs").consumer()
+    for message in take(consumer, 2):
+        message.release()
+    got = {dict(one.headers)["n"]: (one.payload, one.headers) for one in take(consumer, 2)}
+    assert got == {
+        b"empty": (b"", (("n", b"empty"),)),
+        b"none": (None, (("n", b"none"), ("v", None))),
+    }
+
+
+# -- what fails
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_q30_q69_nothing_is_handed_out_that_is_not_marked(world: World, is_transactional: bool) -> None:
+    service = world.service(transactional=is_transactional)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    world.cluster.add_fault(Refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED), api=ApiKey.PRODUCE, topic="markers")
+    with pytest.raises(KwireError, match="TOPIC_AUTHORIZATION_FAILED"):
+        consumer.receive(10)
+    assert world.cluster.committed(service.options.queue_group("jobs")) == {}
+    world.cluster.clear_faults()
+    assert payloads(take(consumer, 1)) == [b"hi"]
+    assert consumer.metrics().resets >= 1
+
+
+def test_q30_q64_nothing_is_handed_out_that_is_not_committed(world: World) -> None:
+    service = world.service()
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    world.cluster.add_fault(Refuse(ErrorCode.OFFSET_METADATA_TOO_LARGE), api=ApiKey.OFFSET_COMMIT)
+    with pytest.raises(KwireError):
+        consumer.receive(10)
+    world.cluster.clear_faults()
+    assert payloads(take(consumer, 1)) == [b"hi"]
+    assert consumer.metrics().commit_failures >= 1
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_q26_q62_all_of_two_hundred_messages_once(world: World, is_transactional: bool) -> None:
+    service = world.service(transactional=is_transactional, redelivery_timeout_ms=60_000)
+    world.tracker(service)
+    put(service, "jobs", *(b"%d" % number for number in range(200)))
+    consumer = service.queue("jobs").consumer()
+    messages = take(consumer, 200)
+    for message in messages:
+        message.ack()
+    assert payloads(messages) == sorted(b"%d" % number for number in range(200))
+    assert consumer.receive(0.5) is None
+
+
+# -- trackers
+
+
+def test_f2_f3_a_new_tracker_does_not_redeliver_what_the_old_one_did(world: World) -> None:
+    """The log has the expired START, its redelivery's END comes later: the second tracker reads both first."""
+    service = world.service(keep_alive=False)
+    put(service, "jobs", b"held", redelivery_timeout_ms=3_600_000)  # pins the committed offset
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    take(consumer, 2)
+    with service.tracker() as first:
+        take(consumer, 1)[0].ack()
+        consumer.flush()
+        assert first.metrics().redelivered == 1
+    with service.tracker() as second:
+        assert consumer.receive(2 * LEASE_MS / 1000) is None
+        metrics = second.metrics()
+        assert (metrics.redelivered, metrics.in_progress, metrics.replaying) == (0, 1, 0)
+
+
+def test_q66_a_tracker_that_was_replaced_cannot_redeliver(world: World) -> None:
+    """The zombie has the expired messages in memory, and its transaction is fenced by the successor's."""
+    service = world.service(keep_alive=False, partitions=1)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    take(consumer, 1)
+    zombie = world.tracker(service)
+    again = take(consumer, 1)[0]
+    assert again.deliveries == 2
+    partition = zombie._partitions[0]
+    successor = zombie.new_producer(0)
+    successor.init_transactions()
+    (third,) = take(consumer, 1)  # its first attempt failed; it opened the partition again, and read to the end
+    assert third.deliveries == 3
+    assert zombie.metrics().failures >= 1
+    assert partition.state.is_replaying is False
+    successor.close(0)
+
+
+def test_q32_trackers_share_the_partitions(world: World) -> None:
+    service = world.service()
+    first, second = world.tracker(service), world.tracker(service)
+    put(service, "jobs", *(b"%d" % number for number in range(60)))
+    consumer = service.queue("jobs").consumer()
+    for message in take(consumer, 60):
+        message.release()
+    assert payloads(take(consumer, 60)) == sorted(b"%d" % number for number in range(60))
+    wait_until(lambda: sorted([first.metrics().partitions, second.metrics().partitions]) == [1, 2])
+
+
+# -- topics
+
+
+@pytest.mark.parametrize(
+    ("topic", "configs", "complaint"),
+    [
+        ("markers", {"message.timestamp.type": "CreateTime"}, "F1: CreateTime"),
+        ("markers", {"cleanup.policy": "compact"}, "F5: compact"),
+        ("messages", {"cleanup.policy": "compact"}, "F5: compact"),
+        ("markers", {"retention.ms": "1000"}, "F4: retention.ms"),
+        ("markers", {"min.insync.replicas": "1"}, "F24: min.insync.replicas"),
+    ],
+)
+def test_q97_topics_that_lose_or_repeat_messages_are_refused(
+    world: World, topic: str, configs: dict[str, str], complaint: str
+) -> None:
+    right = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"}
+    world.cluster.create_topic(topic, partitions=3, replication_factor=3, configs={**right, **configs})
+    with pytest.raises(ConfigurationError, match=complaint.partition(": ")[2]):
+        put(world.service(), "jobs", b"hi")
+    put(world.service(check_topics=False), "jobs", b"hi")
+
+
+def test_q97_topics_are_not_created_against_the_will(world: World) -> None:
+    with pytest.raises(ConfigurationError, match="create it"):
+        put(world.service(create_topics=False), "jobs", b"hi")
+
+
+def test_kafka_mq_v1_queues_keep_its_groups_and_its_partition_of_a_queue(world: World) -> None:
+    service = world.service(marker_format="kafka-mq-v1", max_deliveries=None)
+    world.tracker(service)
+    put(service, "jobs", *(b"%d" % number for number in range(20)))
+    consumer = service.queue("jobs").consumer()
+    for message in take(consumer, 20):
+        message.release()
+    assert payloads(take(consumer, 20)) == sorted(b"%d" % number for number in range(20))
+    assert ("messages", 0) in world.cluster.committed("kafka-mq-jobs")
+    with_key = [one for index in range(3) for one in world.cluster.log("markers", index).records() if one.key]
+    assert {one.key for one in with_key} == {b"jobs"}
+    parts = [i for i in range(3) if any(one.key for one in world.cluster.log("markers", i).records())]
+    assert len(parts) == 1
