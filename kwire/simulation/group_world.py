@@ -108,6 +108,8 @@ class GroupWorld:
         return [process for member in self.members.values() for process in member.processes]
 
     def anomalies(self, logs: Sequence[LogCopy], *, is_gentle: bool, is_tidy: bool) -> list[Anomaly]:
+        if not self.members:
+            return []  # nobody has to process the records of this run
         found = [Anomaly("member", what) for what in self.history.unexpected]
         records = {(log.topic, log.partition): dict(log.records) for log in logs if not log.is_deleted}
         promises = GroupPromises(is_gentle, is_tidy, self._live, self._settled_events)

@@ -123,7 +123,7 @@ CASES = [
         faults=[produce(Refuse(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), after=1, times=3)],
     ),
     Case(
-        bug="franz-go#1217: the sequence of a batch that timed out, and failed, is used for the next",
+        bug="franz-go#1217: the sequence of a batch that timed out, and was given up, is used for the next",
         work=[send(0.1), send(1.0), send(2.0), send(2.5, 2)],
         faults=[produce(Refuse(ErrorCode.REQUEST_TIMED_OUT, applied=True), after=1, times=100)],
         settings={"delivery_timeout_ms": 500},
@@ -131,7 +131,7 @@ CASES = [
         breaks=(broken.sequence_used_again, frozenset({"lost", "offset"})),
     ),
     Case(
-        bug="franz-go f29fb7f0: a partition moves, and the responses of its two leaders come in the wrong order",
+        bug="franz-go f29fb7f0: a partition moves, and the answers of its two leaders come in the wrong order",
         work=[send(0.1), send(0.1, partition=1), send(1.0), send(1.3, 5)],  # the second broker names the new leader
         faults=[
             Hold(at=0.95, node=1, seconds=0.6, toward="broker"),
@@ -143,7 +143,7 @@ CASES = [
         breaks=(broken.new_leader_at_once, frozenset({"order"})),
     ),
     Case(
-        bug="ours, once: a leader that leads no more by the time its followers respond is taken not to have the batch",
+        bug="ours, once: a leader that leads no more by the time its followers answer is taken not to have the batch",
         work=[send(0.1), send(1.0)],
         faults=[
             produce(Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, applied=True), after=1),
@@ -161,7 +161,7 @@ CASES = [
         breaks=(broken.the_offset_of_a_refusal_is_ignored, frozenset({"duplicate"})),
     ),
     Case(
-        bug="librdkafka 1.9.0: a topic vanishes from metadata for a while, and its sequences start again",
+        bug="librdkafka 1.9.0: a topic vanishes from metadata for a while, and its sequences begin anew",
         work=[send(0.1, 3), send(1.0, 3), send(2.5, 3)],
         faults=[
             produce(Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER), after=3),
