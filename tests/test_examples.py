@@ -108,6 +108,10 @@ def test_share_consumer(cluster: Cluster) -> None:
     assert run("share_consumer.py", cluster.bootstrap) == "100 mails sent in 110 attempts\n"
 
 
+def test_message_queue(cluster: Cluster) -> None:
+    assert run("message_queue.py", cluster.bootstrap) == "50 jobs done in 55 attempts\n"
+
+
 def test_produce(cluster: Cluster) -> None:
     assert run("produce.py", cluster.bootstrap) == "10000 records, 0 failed, in 3 partitions\n"
     assert sorted(values_of(cluster, "orders")) == sorted(b"order %d" % number for number in range(10_000))

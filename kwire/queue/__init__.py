@@ -1,6 +1,7 @@
 """Message queues on Kafka: many queues on two topics, each message acknowledged by itself.
 
     service          `Service`, `Queue`: the queues on one pair of topics, and the clients that they share
+    aio              the same for asyncio
     producer         `Producer`: sends messages
     consumer         `Consumer`: receives them; the buffer and the bounds
     message          `Message`: ack, nack, release, extend
@@ -14,9 +15,10 @@
     options          `QueueOptions`; kafka-mq-go's YAML file
     metrics          what is counted
 
-Imports: admin, cluster, consumer, net, producer, protocol.
+Imports: admin, aio, cluster, consumer, net, producer, protocol.
 """
 
+from kwire.queue import aio
 from kwire.queue.consumer import Consumer
 from kwire.queue.message import Message
 from kwire.queue.options import QueueOptions, read_config
@@ -24,4 +26,4 @@ from kwire.queue.producer import Producer
 from kwire.queue.service import Queue, Service
 from kwire.queue.tracker import Tracker
 
-__all__ = ["Consumer", "Message", "Producer", "Queue", "QueueOptions", "Service", "Tracker", "read_config"]
+__all__ = ["Consumer", "Message", "Producer", "Queue", "QueueOptions", "Service", "Tracker", "aio", "read_config"]
