@@ -129,14 +129,34 @@ def test_s09_no_partition_is_taken_and_given_in_one_cooperative_round() -> None:
     assert [len(member.caller.owned) for member in members] == [1, 1, 1, 1]
 
 
+def test_s09_two_claims_of_one_generation() -> None:
+    """S09, S10 (KAFKA-15170): a partition that two members claim goes to one of them only, and the group settles."""
+    cluster = GroupCluster()
+    members = grown(cluster, 2, "classic")
+    first, second = members
+    twice = min(first.caller.owned)
+    for owned in (second.caller.owned, second.membership._steps.owned):
+        owned.add(twice)
+    since = cluster.now
+    members.append(cluster.join("classic"))
+    cluster.run(60.0, lambda: cluster.owns_all({"t": 4}))
+    for request in cluster.requests(SyncGroupRequest, since):
+        given = [key for one in request.assignments for key in parse_assignment(one.assignment).partitions]
+        assert len(given) == len(set(given))
+    claims = [
+        set(parse_subscription(one.protocols[0].metadata).owned) for one in cluster.requests(JoinGroupRequest, since)
+    ]
+    assert sum(twice in claim for claim in claims) >= 2, "both claimed it"
+
+
 # -- S15
 
 
 def test_s15_members_with_a_pattern_and_different_metadata_join_few_times() -> None:
-    """S15 (KAFKA-7126): a topic is created, and 20 members see it at different times."""
+    """S15 (KAFKA-7126): a topic is created, and 50 members see it at different times."""
     cluster = GroupCluster()
     cluster.metadata_max_age = 10_000.0
-    members = [cluster.join("classic", topics=re.compile("t.*")) for _ in range(20)]
+    members = [cluster.join("classic", topics=re.compile("t.*")) for _ in range(50)]
     settled(cluster)
     since = cluster.now
     cluster.cluster.state.create_topic("tt", 20)
@@ -146,6 +166,28 @@ def test_s15_members_with_a_pattern_and_different_metadata_join_few_times() -> N
     cluster.run(120.0, lambda: cluster.owns_all({"t": 4, "tt": 20}))
     generations = {one.generation_id for one in cluster.requests(SyncGroupRequest, since)}
     assert len(generations) <= 3
+
+
+# -- S38
+
+
+@BOTH
+def test_s38_a_topic_that_every_second_response_lacks_causes_no_rebalance(protocol: str) -> None:
+    """S38 (CKP #559): one broker's metadata lacks the topic."""
+    cluster = GroupCluster()
+    cluster.cluster.state.create_topic("u", 2)
+    members = [cluster.join(protocol, topics=re.compile("[tu]")) for _ in range(2)]
+    cluster.run(60.0, lambda: cluster.owns_all({"t": 4, "u": 2}))
+    cluster.run(10.0)
+    before = [(member.membership.member().epoch, list(member.caller.events)) for member in members]
+    for count in range(10):
+        cluster.hidden = {"t"} if count % 2 == 0 else set()
+        for member in members:
+            cluster.refresh(member)
+        cluster.run(0.05)
+    cluster.hidden = set()
+    cluster.run(30.0)
+    assert [(member.membership.member().epoch, list(member.caller.events)) for member in members] == before
 
 
 # -- S26
