@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
@@ -575,12 +576,14 @@ def test_s41_threads_that_commit_seek_and_pause_while_the_group_rebalances(clust
     consumer.subscribe(["t"])
     until(owns(consumer, 2), consumer)
     stop, failures = threading.Event(), []
+    counts: Counter[Callable[[], object]] = Counter()  # each thread has a key of its own
 
     def again(act: Callable[[], object]) -> None:
         while not stop.is_set():
             try:
                 with suppress(KwireError):
                     act()
+                counts[act] += 1
             except BaseException as error:
                 failures.append(error)
                 return
@@ -605,6 +608,7 @@ def test_s41_threads_that_commit_seek_and_pause_while_the_group_rebalances(clust
         until(owns(other, 1), other)
         other.unsubscribe()
         until(owns(consumer, 2))
+        until(lambda: sum(counts.values()) >= 10_000 and len(counts) == len(acts))
         consumer.close(timeout=5.0)
         stop.set()
         for thread in threads:
