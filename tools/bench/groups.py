@@ -147,7 +147,7 @@ def process(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[R
             more = {"us": 1e6 / per_second}
             if work_s:
                 more["percent"] = 100 * per_second / ideal
-            return replace(sample, measures={**sample.measures, "percent": float("nan"), **more})
+            return replace(sample, measures={**sample.measures, **more})
 
         yield compete(title, chosen_names("groups-process", options.only), options.rounds, turn, tell)
         stand.delete(case.topic)

@@ -153,12 +153,13 @@ def for_readme(outputs: Mapping[str, Kept]) -> list[str]:
         table.append(f"| {pair.way} | {pair.against} | {output.ratio(pair, 'per_cpu')} | {command} |")
         before = output.command
     for line in (LINES[at] for at in _IN_README):
-        kept_ = Kept.read(KEPT / f"groups-{line.part}.json", line.case)
+        part = Kept.read(KEPT / f"groups-{line.part}.json", line.case)
         names = (line.theirs, line.ours) if line.is_less_better else (line.ours, line.theirs)
-        spread = kept_.result.ratio(*names, line.measure)
+        spread = part.result.ratio(*names, line.measure)
         assert spread is not None
         against = "librdkafka's time" if line.is_less_better else "`consume(500)`"
-        table.append(f"| {line.what} | {against} | {spread.median:.1f}x | `{kept_.command}` |")
+        ratio = f"{spread.median:.1f}x" + (" as fast" if line.is_less_better else "")
+        table.append(f"| {line.what} | {against} | {ratio} | `{part.command}` |")
     return table
 
 

@@ -19,6 +19,8 @@ from bench.settings import SETTINGS
 
 WIDTH = 190  # without a terminal: wide enough for every table
 
+_OPTIONAL = {"percent"}  # what only some cases of a bench have
+
 
 class Column(NamedTuple):
     """Show `measure` of each contestant or, with `ours`, the ratio of `ours` to the row's contestant.
@@ -39,6 +41,8 @@ def ratio_columns(measure: str, what: str, ours: Sequence[str], *, is_less_bette
 
 
 def cell(result: Result, name: str, column: Column) -> str:
+    if column.measure in _OPTIONAL and column.measure not in result.samples[name][0].measures:
+        return ""
     if column.ours is None:
         return shown(result.spread(name, column.measure), column.unit)
     if name == column.ours:
