@@ -362,6 +362,13 @@ reader_position(PyObject *object, void *Py_UNUSED(closure))
 }
 
 static PyObject *
+reader_last_offset(PyObject *object, void *Py_UNUSED(closure))
+{
+    reader *self = (reader *)object;
+    return self->handed == 0 ? Py_NewRef(Py_None) : PyLong_FromLongLong(self->last_offset);
+}
+
+static PyObject *
 reader_stop(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     reader *self = (reader *)object;
@@ -418,6 +425,7 @@ static PyMethodDef reader_methods[] = {
 };
 
 static PyGetSetDef reader_attributes[] = {
+    {"last_offset", reader_last_offset, NULL, NULL, NULL},
     {"position", reader_position, NULL, NULL, NULL},
     {"size_bytes", reader_size_bytes, NULL, NULL, NULL},
     {"topic", reader_topic, NULL, NULL, NULL},

@@ -687,9 +687,9 @@ class GroupClient(ConsumerClient):
         """
         position = buffer.position
         if self._iterating is buffer and position is not None and self._options.commit != "marks":
-            reader = buffer.reader
-            if reader is not None and len(reader) and self._iterating is buffer:
-                buffer.iterated = buffer.assignment_epoch, position - 1  # without the last one
+            last = None if buffer.reader is None else buffer.reader.last_offset
+            if last is not None and self._iterating is buffer:
+                buffer.iterated = buffer.assignment_epoch, last  # all before the one in hand
         if buffer.processed is not None:
             epoch, iterated = buffer.iterated
             if epoch == buffer.assignment_epoch and iterated > buffer.processed:

@@ -50,7 +50,8 @@ class RecordReader:
     """
 
     __slots__ = (
-        "_kind", "_next_offset", "_rows", "_start", "_unread", "partition", "size_bytes", "timestamp_type", "topic",
+        "_kind", "_next_offset", "_rows", "_start", "_stopped_after", "_unread", "partition", "size_bytes",
+        "timestamp_type", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +67,7 @@ class RecordReader:
         self.size_bytes = size_bytes  # of all the records
         self._start, self._next_offset = position, next_offset
         self._rows = rows
+        self._stopped_after: tuple[int | None] | None = None
         self._unread = iter(range(len(rows)))  # one step of it cannot be cut by another thread
 
     def __len__(self) -> int:
@@ -88,6 +90,14 @@ class RecordReader:
     def position(self) -> int:
         return self._position(self._unread)
 
+    @property
+    def last_offset(self) -> int | None:
+        """Return the offset of the record that was returned last, or None."""
+        if self._stopped_after is not None:
+            return self._stopped_after[0]
+        read = len(self._rows) - operator.length_hint(self._unread)
+        return self._rows[read - 1][0] if read else None
+
     def _position(self, unread: Iterator[int]) -> int:
         left = operator.length_hint(unread)
         if left == 0:
@@ -105,6 +115,7 @@ class RecordReader:
 
     def stop(self) -> int:
         """Stop reading; return the position where it ended."""
+        self._stopped_after = (self.last_offset,)
         unread, self._unread = self._unread, iter(range(0))
         return self._position(unread)
 

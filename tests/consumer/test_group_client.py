@@ -155,16 +155,17 @@ def test_s03_what_was_returned_before_the_last_poll_is_committed(cluster: Cluste
         assert again[partition] == list(range(max(done) + 1, 1_000))
 
 
-def test_an_iteration_commits_all_but_the_record_in_hand(cluster: Cluster, members: Members) -> None:
+@pytest.mark.parametrize("last", [0, 50, 99], ids=lambda number: f"record {number} of a batch of 100")
+def test_an_iteration_commits_all_but_the_record_in_hand(cluster: Cluster, members: Members, last: int) -> None:
     fill(cluster, "t", 0, range(100))
     consumer = members.make(commit_interval_ms=20)
     consumer.subscribe(["t"])
     for record in consumer:
-        if number_of(record) == 50:
-            until(lambda: cluster.committed("g").get(("t", 0)) == 50)
+        if number_of(record) == last:
+            until(lambda: cluster.committed("g").get(("t", 0)) == last)
             break
     consumer.close()
-    assert cluster.committed("g")["t", 0] == 50
+    assert cluster.committed("g")["t", 0] == last
 
 
 def test_commits_of_records_batches_offsets_and_everything(cluster: Cluster, members: Members) -> None:

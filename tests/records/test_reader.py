@@ -74,15 +74,20 @@ def test_all_ways_to_iterate_return_the_same_records(name: str, given: list[NewR
 def test_the_position_moves_with_the_records_returned(name: str) -> None:
     given: list[NewRecord] = [(NOON, None, b"v", ())] * 4
     cursor = open_over(name, given, deltas=[0, 2, 5, 9])
-    assert (cursor.position, len(cursor)) == (100, 4)
+    assert (cursor.position, cursor.last_offset, len(cursor)) == (100, None, 4)
     positions = []
-    for _ in cursor:
+    for record in cursor:
+        assert cursor.last_offset == record.offset
         positions.append(cursor.position)
     assert positions == [101, 103, 106, 110]
+    assert cursor.last_offset == 109
     cursor = open_over(name, given, deltas=[0, 2, 5, 9])
     next(cursor)
     assert cursor.stop() == 101
-    assert (list(cursor), len(cursor)) == ([], 0)
+    assert (list(cursor), len(cursor), cursor.last_offset) == ([], 0, 100)
+    cursor = open_over(name, given, deltas=[0, 2, 5, 9])
+    cursor.cut(3)
+    assert cursor.last_offset == 105
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
