@@ -17,13 +17,15 @@ random numbers are simulated. A plan is a function of scenario and seed, and a r
     scenario   named families of plans; drawing a plan from a seed
     history    what clients did and what logs hold
     checker    whether the history keeps every promise, transactions included
+    share_members, share_checker
+               the same for share groups
     group_scenario, group_history, group_checker, group_world
                the same for groups: families, evidence, promises, and the course of a run
     conduct    whether the requests of the sender keep the rules of order
     run        one run from a plan to a report
     shrink     the fewest disturbances that still cause an anomaly
 
-Imports: broker, consumer, producer, cluster, net, session, protocol, records, wire.
+Imports: broker, share, consumer, producer, cluster, net, session, protocol, records, wire.
 """
 
 from collections.abc import Mapping

@@ -6,18 +6,26 @@ Members write down what their user code saw; the committed offsets come from the
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
 TopicPartition = tuple[str, int]
+
+_DELIVERIES_MAX = 5  # Kafka's group.share.delivery.count.limit: then a share group gives a record up
 
 # What user code of a member sees and does:
 #   assigned, revoked, lost   a callback of a rebalance begins
 #   handed                    it gets a record
 #   processed                 its work on a record is over
 #   sought, moved             it continues at another offset; `moved`: the consumer had to commit that, too
+#   accepted, released, rejected
+#                             of a share group: the consumer confirms what was chosen for a record
+#   unsure                    of a share group: the lock ended, or nobody knows whether the choice counts
 #   ended                     the process is closed or killed
-MemberEventKind = Literal["assigned", "revoked", "lost", "handed", "processed", "sought", "moved", "ended"]
+MemberEventKind = Literal["assigned", "revoked", "lost", "handed", "processed", "sought", "moved", "ended",
+    "accepted", "released", "rejected", "unsure",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +57,23 @@ class GroupHistory:
     unexpected: list[str] = field(default_factory=list)  # errors that no fault explains
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     owners: dict[TopicPartition, set[str]] = field(default_factory=dict)
+    # Of share groups: how often each record was delivered, and those that are done, perhaps.
+    deliveries: Counter[tuple[TopicPartition, int]] = field(default_factory=Counter)
+    done: set[tuple[TopicPartition, int]] = field(default_factory=set)
+
+    def is_delivered(self, partition: TopicPartition, offset: int) -> bool:
+        """Return whether a share group owes nobody this record."""
+        key = partition, offset
+        return key in self.done or self.deliveries[key] >= _DELIVERIES_MAX
 
     def add(self, event: MemberEvent | CommittedEvent) -> None:
         self.events.append(event)
         if isinstance(event, CommittedEvent):
             self.committed[event.partition] = event.offset
+        elif event.kind == "handed":
+            self.deliveries[event.partition, event.offset] += 1
+        elif event.kind in ("accepted", "rejected", "unsure"):
+            self.done.add((event.partition, event.offset))
         elif event.kind == "assigned":
             self.owners.setdefault(event.partition, set()).add(event.member)
         elif event.kind in ("revoked", "lost"):

@@ -44,6 +44,18 @@ _CLASSIC: Mapping[str, Sequence[Any]] = {
     "session_timeout_ms": (1_500, 3_000),
     "heartbeat_interval_ms": (200, 500),
 }
+_SHARE: Mapping[str, Sequence[Any]] = {
+    "acquire_mode": ("batch_optimized", "record_limit"),
+    "max_poll_records": (1, 5, 50),
+    "max_poll_interval_ms": (2_000, 10_000),
+    "max_wait_ms": (100, 500),
+}
+_SHARE_OPTIONS: Mapping[str, Sequence[Any]] = {
+    "share_session_timeout_ms": (1_500, 3_000),
+    "share_heartbeat_interval_ms": (200, 500),
+    "share_record_lock_ms": (1_000, 4_000),
+    "share_min_record_lock_ms": (500,),
+}
 # No program is slow enough to lose its membership.
 _PATIENT: Mapping[str, Sequence[Any]] = {"max_poll_interval_ms": (30_000, 300_000), "max_poll_records": (1, 5, 20)}
 _MEMBER: Mapping[str, Sequence[Any]] = {
@@ -77,12 +89,17 @@ _APIS: Mapping[str, Sequence[ApiKey]] = {
         *(ApiKey.CONSUMER_GROUP_HEARTBEAT,) * 6, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH, ApiKey.OFFSET_FETCH, ApiKey.FIND_COORDINATOR, ApiKey.FETCH, ApiKey.LIST_OFFSETS,
     ),
+    "share": (
+        ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_FETCH, ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.FIND_COORDINATOR,
+    ),
 }  # fmt: skip
 _COORDINATOR_CODES = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
+_LEADER_APIS = (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
 _LEADER_CODES = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -106,7 +123,8 @@ def _group(name: str, about: str, **choices: Any) -> GroupScenario:
     parts = {"settings": SETTINGS, "config": CONFIG, "options": {**OPTIONS, **_GROUP_OPTIONS}}
     for part, default in parts.items():
         choices[part] = {**default, **choices.get(part, {})}
-    choices["member_settings"] = {**_MEMBER, **choices.get("member_settings", {})}
+    defaults = {} if choices.get("protocol") == "share" else _MEMBER
+    choices["member_settings"] = {**defaults, **choices.get("member_settings", {})}
     return GroupScenario(
         name=name, about=about, **{"kafkas": ("newest",), "faults_max": 6, "sends": (10, 20), **choices}
     )
@@ -154,6 +172,15 @@ GROUP_SCENARIOS: Mapping[str, Scenario] = {
             faults=_MEMBER_FAULTS,
         ),
         _group(
+            "share",
+            "members of a share group, and all faults",
+            member_settings=_SHARE,
+            protocol="share",
+            options=_SHARE_OPTIONS,
+            faults={**_CLUSTER_FAULTS, "raise": 0, "pause": 0, "seek": 0},
+            faults_max=8,
+        ),
+        _group(
             "consumer",
             "members of the new protocol (KIP-848), static ones among them, and all faults",
             member_settings=_CONSUMER,
@@ -177,19 +204,22 @@ class _GroupDraw(Draw):
 
     def plan(self) -> Plan:
         members = tuple(self._member_plan(name) for name in self._members)
-        return replace(super().plan(), members=members)
+        return replace(super().plan(), members=members, is_share_group=self._group.protocol == "share")
 
     def _member_plan(self, name: str) -> MemberPlan:
         random, scenario = self._random, self._group
         settings = {"group": "g", **self._choose(scenario.member_settings), **self._shared}
+        config, work = self._choose(scenario.member_config), (0.0, random.choice((0.0, 0.005, 0.03)))
+        starts_at = random.choice((0.0, random.uniform(0.0, self._seconds)))
+        poll = random.choice((0.02, 0.1, 1.0))
+        if scenario.protocol == "share":
+            return MemberPlan(name=name, settings=settings, config=config, work=work, poll=poll, starts_at=starts_at)
         if random.random() < scenario.static_share:
             settings["group_instance_id"] = name
         commits = random.choice(scenario.commits)
         settings["commit"] = commits if commits in ("auto", "marks") else "manual"
         return MemberPlan(
-            name=name, settings=settings, config=self._choose(scenario.member_config), commits=commits,
-            work=(0.0, random.choice((0.0, 0.005, 0.03))), poll=random.choice((0.0, 0.1, 1.0)) or 0.02,
-            starts_at=random.choice((0.0, random.uniform(0.0, self._seconds))),
+            name=name, settings=settings, config=config, commits=commits, work=work, poll=poll, starts_at=starts_at
         )  # fmt: skip
 
     def _member(self) -> str:
@@ -220,7 +250,7 @@ class _GroupDraw(Draw):
     def _group_request(self) -> Disturbance:
         random = self._random
         api = random.choice(_APIS[self._group.protocol])
-        codes = _LEADER_CODES if api in (ApiKey.FETCH, ApiKey.LIST_OFFSETS) else _COORDINATOR_CODES
+        codes = _LEADER_CODES if api in _LEADER_APIS else _COORDINATOR_CODES
         effects: list[Effect] = [
             Refuse(random.choice(codes)), Refuse(random.choice(codes), applied=True), Disconnect(),
             Disconnect(applied=True), Cut(random.randint(1, 40)), Mute(), Mute(applied=True),

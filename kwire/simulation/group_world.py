@@ -16,6 +16,8 @@ from kwire.simulation.history import LogCopy
 from kwire.simulation.members import Member, MemberPlan, Process
 from kwire.simulation.network import Network
 from kwire.simulation.program import Watch
+from kwire.simulation.share_checker import anomalies_of_share_group
+from kwire.simulation.share_members import ShareProcess
 
 GROUP = "g"
 
@@ -24,7 +26,14 @@ class GroupWorld:
     """The members of one group, and the record of what they do."""
 
     def __init__(
-        self, net: Network, cluster: SimulatedCluster, plans: Sequence[MemberPlan], topics: Sequence[str], seed: str
+        self,
+        net: Network,
+        cluster: SimulatedCluster,
+        plans: Sequence[MemberPlan],
+        topics: Sequence[str],
+        seed: str,
+        *,
+        is_share: bool = False,
     ) -> None:
         self.history = GroupHistory()
         self._world = net.world
@@ -32,9 +41,14 @@ class GroupWorld:
         self._live: frozenset[str] = frozenset()
         self._settled_events: int | None = None
         self._found: list[Anomaly] = []
+        self._is_share = is_share
+        make = ShareProcess if is_share else Process
+        if is_share:
+            cluster.state.group_configs.alter(GROUP, {"share.auto.offset.reset": "earliest"})
         self._record_commits()
         self.members = {
-            plan.name: Member(net, plan, self.history, topics, cluster.bootstrap, seed, self._watch) for plan in plans
+            plan.name: Member(net, plan, self.history, topics, cluster.bootstrap, seed, self._watch, make)
+            for plan in plans
         }
         for member in self.members.values():
             self._world.at(member.plan.starts_at, member.start)
@@ -70,6 +84,10 @@ class GroupWorld:
         for partition in self._cluster.state.partitions():
             key = partition.topic, partition.index
             end = partition.log.end_offset
+            if self._is_share:
+                if not all(self.history.is_delivered(key, offset) for offset in range(end)):
+                    return False
+                continue
             if self.history.committed.get(key, 0) < end or len(self.history.owners.get(key, ())) != 1:
                 return False
         return all(member.process is not None for member in self.members.values())
@@ -112,5 +130,7 @@ class GroupWorld:
             return []  # nobody has to process the records of this run
         found = [Anomaly("member", what) for what in self.history.unexpected]
         records = {(log.topic, log.partition): dict(log.records) for log in logs if not log.is_deleted}
+        if self._is_share:
+            return [*found, *anomalies_of_share_group(self.history, records)]
         promises = GroupPromises(is_gentle, is_tidy, self._live, self._settled_events)
         return [*found, *self._found, *GroupChecker(self.history, records, promises).anomalies()]

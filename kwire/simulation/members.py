@@ -112,7 +112,7 @@ class Member:
 
     def __init__(
         self, net: Network, plan: MemberPlan, history: GroupHistory, topics: Sequence[str], bootstrap: Sequence[str],
-        seed: str, watch: Any,
+        seed: str, watch: Any, make: type[Process],
     ) -> None:  # fmt: skip
         self.name = plan.name
         self.plan = plan
@@ -124,6 +124,7 @@ class Member:
         self.processes: list[Process] = []
         self.is_over = False
         self._seed = seed
+        self._make = make
 
     @property
     def process(self) -> Process | None:
@@ -133,7 +134,7 @@ class Member:
     def start(self, now: float = 0.0) -> None:
         if self.process is None and not self.is_over:
             name = f"{self.name}.{len(self.processes)}"
-            self.processes.append(Process(self, name, Random(f"{self._seed} {name}")))
+            self.processes.append(self._make(self, name, Random(f"{self._seed} {name}")))
 
     def restart_after(self, seconds: float) -> None:
         self.net.world.at(self.net.world.now() + seconds, self.start)
@@ -159,7 +160,7 @@ class Process:
         self.is_alive = True
         self.member = member
         self.world = member.net.world
-        self.consumer = SimulatedConsumer(
+        self.consumer = self._new_consumer(
             member.net, name, Random(random.getrandbits(64)), member.plan.config, member.plan.settings,
             member.bootstrap, member.watch(name),
         )  # fmt: skip
@@ -167,6 +168,9 @@ class Process:
         self._plan = member.plan
         self._is_behind = False  # a commit failed, and no later one has succeeded
         self.program = Program(self.world, self._run(), self._ended)
+
+    def _new_consumer(self, *arguments: Any) -> Any:
+        return SimulatedConsumer(*arguments)
 
     # -- what is done to it
 

@@ -331,7 +331,14 @@ class Run:
             else:
                 self._producer(client, client.name)
         self.readers = [self._reader("reader")] if self.jobs else []
-        self.group = GroupWorld(self.net, self.cluster, plan.members, list(plan.topics), f"{plan.scenario} {plan.seed}")
+        self.group = GroupWorld(
+            self.net,
+            self.cluster,
+            plan.members,
+            list(plan.topics),
+            f"{plan.scenario} {plan.seed}",
+            is_share=plan.is_share_group,
+        )
         self.injector = Injector(self.net, self.cluster, self.producers, self.jobs, self.group.members)
         self._found: list[Anomaly] = []
 
@@ -381,7 +388,7 @@ class Run:
     @property
     def _is_gentle(self) -> bool:
         """Return whether nothing separates a member from the group, not even a slow program."""
-        intervals = [plan.settings["max_poll_interval_ms"] for plan in self.plan.members]
+        intervals = [plan.settings.get("max_poll_interval_ms", 0) for plan in self.plan.members]
         return all(interval >= _NEVER_SLOW_MS for interval in intervals) and self._has_only(_GENTLE)
 
     def _has_only(self, kinds: tuple[type, ...]) -> bool:

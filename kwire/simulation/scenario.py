@@ -117,6 +117,7 @@ class Plan:
     kafka_of: Mapping[int, str] = field(default_factory=dict)  # brokers with another version than `kafka`
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     members: tuple[MemberPlan, ...] = ()  # of the group, if there is one
+    is_share_group: bool = False
 
     @property
     def recognises_duplicates(self) -> bool:

@@ -1,7 +1,8 @@
 """Plant deliberate bugs, one at a time, in a copy of the tree, and check that the tests notice each.
 
 A bug is a small patch in tests/mutants/*.toml, with the tests that must fail. Without names it tries all bugs. With
---simulation the simulation must notice those marked for it within 300 seeds. The tests run in pure Python, because the
+--simulation the simulation must notice those marked for it, within 300 seeds of the scenarios of producers or 2,000 of
+those of groups. The tests run in pure Python, because the
 C accelerator replaces some Python code. Exit code 1 if a bug goes unnoticed or a patch does not apply exactly once.
 """
 
@@ -24,11 +25,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = ROOT / "tests" / "mutants"
-SEEDS = 300
+SEEDS = {"producers": 300, "groups": 2_000}  # by kind of scenario
 
 # What the tests read. Sources are copied, because they change while the tests run.
 _COPIED = ("kwire", "tests")
 _LINKED = ("tools", "fixtures", "docs", "setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE")
+_SEEDS_SECONDS_MAX = 1_800.0
 _SECONDS_MAX = 300.0  # a longer test run hangs, which counts as noticed
 _PYTEST_FAILED = 1
 
@@ -41,8 +43,8 @@ class MutantError(Exception):
 class Mutant:
     """A bug: in `file`, `old` becomes `new`. `tests` are pytest's node ids, of which at least one must fail.
 
-    `is_simulated` says that the simulation must notice it, too. `implementation` is "python", or "c" for a bug in code
-    that only the accelerator uses.
+    `simulation` names the kind of scenarios that must notice it, too, or is empty. `implementation` is "python", or "c"
+    for a bug in code that only the accelerator uses.
     """
 
     name: str
@@ -51,7 +53,7 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
-    is_simulated: bool = False
+    simulation: str = ""
     implementation: str = "python"
 
     def patched(self, source: str) -> str:
@@ -86,7 +88,7 @@ def load(folder: Path = MUTANTS) -> dict[str, Mutant]:
                 mutant = Mutant(
                     name=entry["name"], about=entry["about"], file=entry["file"], old=entry["old"].strip("\n"),
                     new=entry["new"].strip("\n"), tests=tuple(entry["tests"]),
-                    is_simulated=entry.get("simulation", False), implementation=entry.get("implementation", "python"),
+                    simulation=_kind(entry.get("simulation", "")), implementation=entry.get("implementation", "python"),
                 )  # fmt: skip
             except KeyError as error:
                 raise MutantError(f"{path.name}: {entry.get('name', 'a mutant')} has no {error}") from None
@@ -96,6 +98,12 @@ def load(folder: Path = MUTANTS) -> dict[str, Mutant]:
                 raise MutantError(f"{mutant.name} changes nothing")
             mutants[mutant.name] = mutant
     return mutants
+
+
+def _kind(simulation: str) -> str:
+    if simulation not in ("", *SEEDS):
+        raise MutantError(f"simulation is {simulation!r}: give one of {', '.join(SEEDS)}")
+    return simulation
 
 
 class Workspace:
@@ -121,7 +129,9 @@ class Workspace:
         finally:
             path.write_text(source)
 
-    def run(self, arguments: Sequence[str], implementation: str = "python") -> tuple[int | None, str]:
+    def run(
+        self, arguments: Sequence[str], implementation: str = "python", *, seconds_max: float = _SECONDS_MAX
+    ) -> tuple[int | None, str]:
         """Run Python in the copy. Return its exit code (None after a timeout) and its output."""
         environment = {
             **os.environ,
@@ -132,7 +142,7 @@ class Workspace:
         command = [sys.executable, *arguments]
         try:
             done = subprocess.run(
-                command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=_SECONDS_MAX,
+                command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=seconds_max,
                 check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
@@ -157,15 +167,19 @@ def try_tests(workspace: Workspace, mutant: Mutant) -> Result:
     return Result(mutant, "tests", None, seconds, error=f"pytest ended with {code}: {output[-2000:]}")
 
 
-def try_seeds(workspace: Workspace, mutant: Mutant, seeds: int = SEEDS) -> Result:
+def try_seeds(workspace: Workspace, mutant: Mutant, seeds: int | None = None) -> Result:
     """Plant the bug and run the simulation up to the first seed that shows an anomaly."""
     began = time.monotonic()
     code = "import sys; from checks.simulate import main; sys.exit(main(sys.argv[1:]))"
+    count = str(seeds or SEEDS[mutant.simulation])
     with workspace.planted(mutant):
-        status, output = workspace.run(["-c", code, "--seeds", str(seeds), "--jobs", "1", "--until-anomaly"])
+        status, output = workspace.run(
+            ["-c", code, "--kind", mutant.simulation, "--seeds", count, "--jobs", "1", "--until-anomaly"],
+            seconds_max=_SEEDS_SECONDS_MAX,
+        )
     seconds = time.monotonic() - began
     if status is None:
-        return Result(mutant, "simulation", f"a run that took over {_SECONDS_MAX:.0f} s", seconds)
+        return Result(mutant, "simulation", f"a run that took over {_SEEDS_SECONDS_MAX:.0f} s", seconds)
     if status == 0:
         return Result(mutant, "simulation", None, seconds)
     lines = [line for line in output.splitlines() if line.startswith("seed ")]
@@ -178,7 +192,7 @@ def try_all(mutants: Iterable[Mutant], *, simulates: bool = False, jobs: int = 1
     """Yield the result of each mutant in order. Each job has a copy of the tree."""
     tasks = [(try_tests, mutant) for mutant in mutants]
     if simulates:
-        tasks = [(try_seeds, mutant) for _, mutant in tasks if mutant.is_simulated]
+        tasks = [(try_seeds, mutant) for _, mutant in tasks if mutant.simulation]
     with tempfile.TemporaryDirectory(prefix="kwire-mutate-") as folder:
         free: queue.Queue[Workspace] = queue.Queue()
         for number in range(min(jobs, len(tasks))):
@@ -214,7 +228,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [mutants[name] for name in options.names] or list(mutants.values())
     if options.list:
         for mutant in chosen:
-            print(f"{mutant.name:44} {'sim' if mutant.is_simulated else '   '} {mutant.about} ({mutant.file})")
+            print(f"{mutant.name:44} {mutant.simulation:9} {mutant.about} ({mutant.file})")
         return 0
     missed = tried = 0
     for simulates in (False, True) if options.simulation else (False,):
@@ -239,7 +253,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="the mutants to try (all)")
     parser.add_argument("--list", action="store_true", help="name the mutants, and run nothing")
-    parser.add_argument("--simulation", action="store_true", help=f"run {SEEDS} seeds of the simulation, too")
+    parser.add_argument("--simulation", action="store_true", help="run seeds of the simulation, too")
     parser.add_argument("--jobs", type=_positive, default=2, help="copies of the tree to work in at once (2)")
     return parser
 

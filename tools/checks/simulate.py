@@ -17,8 +17,9 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from kwire.simulation import SCENARIOS, Plan, Report, plan, run, shrink
+from kwire.simulation import GROUP_SCENARIOS, PRODUCER_SCENARIOS, SCENARIOS, Plan, Report, plan, run, shrink
 
+_KINDS = {"all": SCENARIOS, "producers": PRODUCER_SCENARIOS, "groups": GROUP_SCENARIOS}
 _SHOWN_MAX = 10  # anomalies of a run
 
 
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.replay:
         scenario, seed = options.replay
         return _replay(console, _plan(scenario, int(seed), options.only), shows_trace=options.trace)
-    names = options.scenario or list(SCENARIOS)
+    names = options.scenario or list(_KINDS[options.kind])
     if options.until_anomaly:
         return _run_until_anomaly(console, _tasks(names, options.first, options.seeds), options.jobs)
     return _run_many(console, names, options.first, options.seeds, options.jobs)
@@ -201,6 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--scenario", action="append", choices=SCENARIOS, metavar="NAME", help="may be repeated")
+    parser.add_argument("--kind", choices=_KINDS, default="all", help="run the scenarios of this kind (all)")
     parser.add_argument("--jobs", type=_positive, default=2, help="processes (2)")
     parser.add_argument("--until-anomaly", action="store_true", help="end at the first seed that shows an anomaly")
     parser.add_argument("--list", action="store_true", help="name the scenarios")

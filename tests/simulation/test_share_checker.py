@@ -1,0 +1,41 @@
+"""The checker of share groups finds every kind of anomaly in histories that were made to contain it."""
+
+from __future__ import annotations
+
+from kwire.simulation.group_history import GroupHistory, MemberEvent, MemberEventKind
+from kwire.simulation.share_checker import anomalies_of_share_group
+
+HERE = ("t", 0)
+
+
+def kinds(*story: tuple[str, MemberEventKind, int], value: bytes = b"0") -> set[str]:
+    history = GroupHistory()
+    for at, (member, kind, offset) in enumerate(story):
+        history.add(MemberEvent(float(at), kind, member, HERE, offset, value))
+    return {anomaly.kind for anomaly in anomalies_of_share_group(history, {HERE: {0: b"0"}})}
+
+
+def test_a_record_that_is_released_and_then_accepted_is_no_anomaly() -> None:
+    assert not kinds(("a", "handed", 0), ("a", "released", 0), ("b", "handed", 0), ("b", "accepted", 0))
+
+
+def test_a_record_that_was_given_up_is_no_anomaly() -> None:
+    assert not kinds(*[("a", "handed", 0)] * 5)
+
+
+def test_undelivered() -> None:
+    assert kinds() == {"undelivered"}
+    assert kinds(("a", "handed", 0), ("a", "released", 0)) == {"undelivered"}
+
+
+def test_delivered_again() -> None:
+    assert kinds(("a", "handed", 0), ("a", "accepted", 0), ("b", "handed", 0)) == {"delivered again"}
+
+
+def test_done_twice() -> None:
+    story: list[tuple[str, MemberEventKind, int]] = [("a", "handed", 0), ("b", "handed", 0)]
+    assert kinds(*story, ("a", "accepted", 0), ("b", "rejected", 0)) == {"done twice"}
+
+
+def test_wrong_record() -> None:
+    assert kinds(("a", "handed", 0), ("a", "accepted", 0), value=b"1") == {"wrong record"}
