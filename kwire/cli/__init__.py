@@ -17,7 +17,7 @@ Each command is one file; `kwire --help` imports none of them. `capture/` and `l
     verifiable.py     what the clients of Kafka's system tests have in common: properties files, events
     kcat_format.py    the format strings of `kwire consume -F`
 
-Imports: admin, broker, share, consumer, producer, cluster, net, session, protocol, records, wire.
+Imports: admin, broker, queue, share, consumer, producer, cluster, net, session, protocol, records, wire.
 """
 
 from __future__ import annotations

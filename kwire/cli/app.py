@@ -34,6 +34,7 @@ COMMANDS = {
     "schema": "Fields and versions of an API's messages.",
     "error": "What a broker's error code means.",
     "groups": "Groups of consumers: list, describe, lag, reset, delete.",
+    "queue": "Message queues: send, receive, redelivery tracker.",
     "broker": "Run a cluster of embedded brokers until Ctrl-C.",
 }
 # Those that Kafka's system tests run, listed apart.

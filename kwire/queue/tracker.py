@@ -140,6 +140,11 @@ class Tracker:
             self._failure = error
             _log.exception("the tracker of %s has ended", self._options.marker_topic)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its own thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
     def close(self, timeout: float | None = 30.0) -> None:
         """Stop, and wait for the thread. Raises what ended it before."""
         self.stop()
