@@ -1,7 +1,7 @@
 """Read all topics whose names match a pattern, also those that are created later.
 
-A compiled pattern is matched here, so it can be any of Python's. `kwire.Regex` is matched by the broker, in the syntax
-RE2, which needs a group of the new protocol (Kafka 4.0). Either must match the whole name.
+A compiled pattern is matched here, from the beginning of each name, so it can be any of Python's. `kwire.Regex` is
+matched by the broker against the whole name, in the syntax RE2, which needs a group of the new protocol (Kafka 4.0).
 
     python examples/subscribe_pattern.py localhost:9092 [broker]
 """
