@@ -387,7 +387,7 @@ def test_q26_q62_all_of_two_hundred_messages_once(world: World, is_transactional
 
 def test_f2_f3_a_new_tracker_does_not_redeliver_what_the_old_one_did(world: World) -> None:
     """The log has the expired START, its redelivery's END comes later: the second tracker reads both first."""
-    service = world.service(keep_alive=False)
+    service = world.service(keep_alive=False, partitions=1)
     put(service, "jobs", b"held", redelivery_timeout_ms=3_600_000)  # pins the committed offset
     put(service, "jobs", b"hi")
     consumer = service.queue("jobs").consumer()
