@@ -260,9 +260,9 @@ class Steps:
         self.forget()
         self._outstanding = [step for step in self._outstanding if step.kind != "prepare"]
         revoked = {key for step in self._outstanding if step.kind == "revoke" for key in step.partitions}
-        lost = self.owned - revoked
-        if self._revoked is not None:
+        if self._revoked is not None:  # on_revoked has run for it
             self._drop(self._revoked)
+        lost = self.owned - revoked
         self._context.fetcher.remove(set(self.owned))
         self._context.commits.lose(set(self.owned))
         self.owned.clear()

@@ -768,6 +768,23 @@ def test_a_revocation_waits_for_commits_that_are_on_their_way(code: int) -> None
     assert world.now - began == pytest.approx(10.0 if code else 0.0, abs=0.6)
 
 
+def test_what_on_revoked_got_is_not_lost_once_more() -> None:
+    """The membership ends while a commit of what was revoked is on its way."""
+    world = World()
+    world.joined(*T)
+    commit = world.commit({T[3]: 1})
+    world.turn_one("OffsetCommit")
+    world.heartbeat(E.REBALANCE_IN_PROGRESS)
+    world.join()
+    world.sync(*T[:3])
+    assert world.turn() == []
+    assert world.caller.events[1:] == [("revoked", [T[3]])]
+    world.heartbeat(E.UNKNOWN_MEMBER_ID)
+    world.turn_one("JoinGroup")
+    assert world.caller.events[2:] == [("lost", T[:3])]
+    assert commit.results is None
+
+
 def test_a_commit_that_meets_a_rebalance_joins_again() -> None:
     world = World()
     world.joined(*T)
