@@ -215,7 +215,7 @@ def test_producer_stops_at_a_signal_with_all_it_sent_delivered(topic: str, start
     summary = client.events[-1]
     assert summary["name"] == "tool_data"
     assert summary["sent"] == summary["acked"] == client.names().count("producer_send_success")
-    assert summary["avg_throughput"] < 250
+    assert summary["avg_throughput"] < 1_000, "without a limit it would be tens of thousands"
 
 
 def test_producer_reports_failures(cluster: Cluster, topic: str, start: Callable[..., Client], tmp_path: Path) -> None:
