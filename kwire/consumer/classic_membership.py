@@ -55,6 +55,7 @@ from kwire.errors import (
     error_name,
 )
 from kwire.protocol import Response
+from kwire.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -69,6 +70,8 @@ _INSTANCE_ID = 3  # of SyncGroup, Heartbeat, and the members of LeaveGroup
 # JoinGroup's response may come this much after the rebalance timeout.
 _JOIN_GRACE_MS = 5_000
 _REASON_MAX = 255
+# The state of a group in DescribeGroups in which nobody joins.
+_STABLE = "Stable"
 # The leader assigns on another thread from this many partitions times members on.
 _LARGE_ASSIGNMENT = 20_000
 # How long metadata may take that a round needs.
@@ -107,6 +110,7 @@ class ClassicMembership(GroupMember):
         self._is_leader = False
         self._group_topics: frozenset[str] = frozenset()  # of all members, for the leader
         self._assigned_from: TopicRacks = {}  # the metadata that the leader's last assignment was made from
+        self._must_review = False  # the assignment of the group is that of an earlier process: see `_review_request`
         self._attempts = 0
         self._not_before = 0.0
         self._idle_rounds = 0
@@ -387,6 +391,7 @@ class ClassicMembership(GroupMember):
         self._heartbeat_at = now + self.options.heartbeat_interval_ms / 1000
         name = response.protocol_name
         self._is_leader = response.leader == response.member_id
+        self._must_review = False
         _log.info(
             "group %s, generation %d: joined as %s with assignor %s%s",
             self.options.group, self.epoch, self.member_id, name, ", leads it" if self._is_leader else "",
@@ -416,6 +421,7 @@ class ClassicMembership(GroupMember):
         racks = self._watch.racks(self._group_topics)
         self._assigned_from = racks
         if skip:
+            self._must_review = True
             self._sync(name, {}, round_)
             return True
         assignor = self._assignors[name]
@@ -516,6 +522,8 @@ class ClassicMembership(GroupMember):
             self._slow_down(now)
             return
         self._check_round()
+        if self._must_review and self._demand is None:
+            self._outbox.append(self._review_request())
         self._note_assignment(name, assignment)
         self.note_topic_ids({topic for topic, _ in assigned})
         owned = set(self.steps.owned)
@@ -530,6 +538,40 @@ class ClassicMembership(GroupMember):
         if self._is_cooperative and owned - assigned:
             self._demand_rejoin("partitions were revoked that others wait for")
         self.steps.take_away(owned - assigned, assign, now)
+
+    def _review_request(self) -> PendingRequest:
+        """Compare the group's assignment with the metadata: for a static leader that came back to it (KIP-814).
+
+        It did not make the assignment, and cannot know of which metadata it was made. Java's leader takes that of now
+        for it, so that partitions that were added while it was away have no owner until the next rebalance.
+        """
+        self._must_review = False
+        generation = self.epoch
+
+        def done(result: Response | KwireError | None, now: float) -> None:
+            if self.epoch != generation or not self._is_leader:
+                return
+            self._now = now
+            group = result.groups[0] if isinstance(result, DescribeGroupsResponse) and result.groups else None
+            if group is None or group.error_code:
+                self._demand_rejoin("the leader came back, and does not get to know the assignment of the group")
+            elif group.group_state == _STABLE:
+                self._review([one.member_assignment for one in group.members])
+            self.context.wake()
+
+        return PendingRequest(
+            self.route, DescribeGroupsRequest, lambda version: DescribeGroupsRequest(groups=[self.options.group]), done
+        )
+
+    def _review(self, assignments: Collection[bytes]) -> None:
+        try:
+            owned = {key for data in assignments if data for key in parse_assignment(data).partitions}
+        except KwireError as error:
+            self._fail(error.at(group=self.options.group))
+            return
+        wanted = {(topic, number) for topic, racks in self._assigned_from.items() for number in range(len(racks))}
+        if wanted - owned:
+            self._demand_rejoin("partitions were added while the leader was away")
 
     def _note_assignment(self, name: str, assignment: MemberAssignment) -> None:
         assignor, generation = self._assignors[name], self.epoch

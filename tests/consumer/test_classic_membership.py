@@ -36,6 +36,7 @@ from kwire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
+from kwire.protocol.messages.describe_groups import DescribeGroupsResponse
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -199,11 +200,67 @@ def test_the_leader_waits_for_metadata_of_topics_that_only_others_read() -> None
     assert sum(len(parse_assignment(one.assignment).partitions) for one in sent.request.assignments) == 6
 
 
+def returned_leader(**given: Sequence[Key]) -> tuple[World, Sent]:
+    """Return a static leader that came back to a group, and its DescribeGroups, of members with these partitions."""
+    world = World(assignors=("range",), instance_id="i")
+    world.join(leader="m", members={name: ["t"] for name in given}, skip=True)
+    assert world.sync(*given["m"]).request.assignments == []
+    return world, world.turn_one("DescribeGroups")
+
+
+def describe(sent: Sent, given: Mapping[str, Sequence[Key]], code: int = 0, state: str = "Stable") -> None:
+    members = [
+        DescribeGroupsResponse.Group.Member(
+            member_id=name, client_id="", client_host="", member_metadata=b"",
+            member_assignment=assignment_bytes(MemberAssignment(keys)),
+        )
+        for name, keys in given.items()
+    ]  # fmt: skip
+    (group,) = sent.request.groups
+    described = DescribeGroupsResponse.Group(
+        error_code=code, group_id=group, group_state=state, protocol_type="consumer", protocol_data="range",
+        members=members,
+    )  # fmt: skip
+    sent.respond(DescribeGroupsResponse(groups=[described]))
+
+
+def test_a_leader_that_comes_back_has_partitions_assigned_that_were_added_while_it_was_away() -> None:
+    """The group's assignment covers three partitions, and the topic has four by now."""
+    given = {"m": T[:1], "n": T[1:3]}
+    world, sent = returned_leader(**given)
+    describe(sent, given)
+    sent = world.turn_one("JoinGroup")
+    world.respond_join(sent, leader="m", members={"m": ["t"], "n": ["t"]})
+    assert sum(len(parse_assignment(one.assignment).partitions) for one in world.sync(*T[:2]).request.assignments) == 4
+
+
+@pytest.mark.parametrize(("code", "state", "joins"), [
+    (0, "Stable", False),
+    (0, "PreparingRebalance", False),  # a heartbeat says so, too
+    (E.NOT_COORDINATOR, "", True),
+])  # fmt: skip
+def test_a_leader_that_comes_back_to_a_whole_assignment_joins_once_more_only_if_it_cannot_know(
+    code: int, state: str, joins: bool
+) -> None:
+    given = {"m": T[:2], "n": T[2:]}
+    world, sent = returned_leader(**given)
+    describe(sent, given if state == "Stable" else {}, code, state)
+    assert [one.name for one in world.turn()] == (["JoinGroup"] if joins else [])
+
+
+def test_what_a_leader_that_came_back_learns_of_an_older_generation_is_ignored() -> None:
+    world, sent = returned_leader(m=T)
+    world.heartbeat(E.REBALANCE_IN_PROGRESS)
+    world.join()
+    world.sync(*T)
+    describe(sent, {"m": T[:1]})
+    assert world.turn() == []
+
+
 def test_a_leader_that_may_skip_assigns_nothing_and_still_watches() -> None:
-    world = World(assignors=("range",))
-    world.join(leader="m", members={"m": ["t"]}, skip=True)
-    assert world.sync(*T).request.assignments == []
-    world.turn()
+    world, sent = returned_leader(m=T)
+    describe(sent, {"m": T})
+    assert world.turn() == []
     world.view.snapshot = snapshot({"t": [(1, 7)] * 5}, ids=IDS)
     assert [one.name for one in world.turn()] == ["JoinGroup"]
 

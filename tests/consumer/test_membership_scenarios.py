@@ -342,6 +342,22 @@ def test_s48_static_members_restarted_one_by_one_cause_no_rebalance(protocol: st
         assert "lost" not in member.caller.kinds()
 
 
+@BOTH
+def test_partitions_that_are_added_while_a_static_leader_is_away_have_an_owner(protocol: str) -> None:
+    """KIP-814: the leader that comes back skips the assignment, and did not see the topic grow."""
+    cluster = GroupCluster()
+    leader = cluster.join(protocol, instance_id="box-0")
+    settled(cluster)
+    cluster.join(protocol, instance_id="box-1")
+    settled(cluster)
+    leader.leave()
+    cluster.run(10.0, leader.has_left)
+    cluster.stop(leader)
+    cluster.cluster.state.add_partitions(cluster.cluster.state.topics["t"], 6)
+    cluster.join(protocol, instance_id="box-0")
+    settled(cluster, {"t": 6})
+
+
 # -- the poll interval, subscriptions, protocols side by side
 
 
