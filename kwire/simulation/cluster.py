@@ -28,6 +28,7 @@ from kwire.errors import ErrorCode, broker_error
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kwire.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from kwire.simulation.history import History, LogCopy, RecordId
 from kwire.simulation.network import Address, Network, SimulatedSelector
 from kwire.simulation.world import Loop
@@ -43,6 +44,8 @@ class SimulatedBroker(Broker):
     ) -> None:
         super().__init__(id, cluster, HANDLERS)
         self.acting_client = acting_client  # gets the client whose request is handled now
+        # Gets the client that a record of a share group is locked for, the partition, and the offset.
+        self.on_acquired: Callable[[str, tuple[str, int], int], object] = lambda client, partition, offset: None
         self._seen = seen
         self._lags_until = 0.0
         self._past: MetadataResponse | None = None
@@ -74,6 +77,8 @@ class SimulatedBroker(Broker):
         if isinstance(request, ProduceRequest):
             ends = [self._end_offset(*place) for place in PRODUCE.named_partitions(self, request)]
             super().handle(context.with_callback(partial(self._produced, context, ends)), now)
+        elif isinstance(request, ShareFetchRequest):
+            super().handle(context.with_callback(partial(self._share_fetched, context)), now)
         elif isinstance(request, MetadataRequest) and now < self._lags_until:
             super().handle(context.with_callback(partial(self._remembered, context)), now)
         else:
@@ -96,6 +101,16 @@ class SimulatedBroker(Broker):
                 self._throttles -= 1
                 outcome.response.throttle_time_ms = self._throttle_ms
                 self._seen["responses throttled"] += 1
+        context.complete(outcome)
+
+    def _share_fetched(self, context: RequestContext, outcome: Completion) -> None:
+        if isinstance(outcome, Reply) and isinstance(outcome.response, ShareFetchResponse):
+            for topic in outcome.response.responses:
+                for result in topic.partitions:
+                    for records in result.acquired_records:
+                        at = self.cluster.topics_by_id[topic.topic_id].name, result.partition_index
+                        for offset in range(records.first_offset, records.last_offset + 1):
+                            self.on_acquired(context.client_id or "", at, offset)
         context.complete(outcome)
 
     def _remembered(self, context: RequestContext, outcome: Completion) -> None:

@@ -11,7 +11,7 @@ from kwire.errors import ErrorCode
 from kwire.simulation.checker import Anomaly
 from kwire.simulation.cluster import SimulatedCluster
 from kwire.simulation.group_checker import GroupChecker, GroupPromises
-from kwire.simulation.group_history import CommittedEvent, GroupHistory, TopicPartition
+from kwire.simulation.group_history import CommittedEvent, GroupHistory, MemberEvent, TopicPartition
 from kwire.simulation.history import LogCopy
 from kwire.simulation.members import Member, MemberPlan, Process
 from kwire.simulation.network import Network
@@ -45,6 +45,8 @@ class GroupWorld:
         make = ShareProcess if is_share else Process
         if is_share:
             cluster.state.group_configs.alter(GROUP, {"share.auto.offset.reset": "earliest"})
+            for broker in cluster.brokers.values():
+                broker.on_acquired = self._acquired
         self._record_commits()
         self.members = {
             plan.name: Member(net, plan, self.history, topics, cluster.bootstrap, seed, self._watch, make)
@@ -65,6 +67,9 @@ class GroupWorld:
             return error
 
         offsets.commit = recorded  # type: ignore[method-assign, assignment]
+
+    def _acquired(self, client: str, partition: TopicPartition, offset: int) -> None:
+        self.history.add(MemberEvent(self._world.now(), "acquired", client, partition, offset))
 
     def _watch(self, process: str) -> Watch:
         def watch(call: PendingRequest, now: float) -> PendingRequest:

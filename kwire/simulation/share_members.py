@@ -68,6 +68,13 @@ class ShareProcess(Process):
     def _new_consumer(self, *arguments: Any) -> Any:
         return SimulatedShareConsumer(*arguments)
 
+    def kill(self, *, is_silent: bool) -> None:
+        """End without a word: acknowledgements that are on their way count, and nobody learns it."""
+        for (partition, offset), chosen in self._chosen.items():
+            if chosen:
+                self._note("unsure", partition, offset)
+        super().kill(is_silent=is_silent)
+
     async def _run(self) -> None:
         consumer, orders = self.consumer, self.orders
         await consumer.subscribe(self.member.topics, on_acknowledged=self._acknowledged)

@@ -20,7 +20,8 @@ def test_a_record_that_is_released_and_then_accepted_is_no_anomaly() -> None:
 
 
 def test_a_record_that_was_given_up_is_no_anomaly() -> None:
-    assert not kinds(*[("a", "handed", 0)] * 5)
+    handed: tuple[str, MemberEventKind, int] = ("a", "handed", 0)
+    assert not kinds(*[handed] * 5)
 
 
 def test_undelivered() -> None:
@@ -30,6 +31,17 @@ def test_undelivered() -> None:
 
 def test_delivered_again() -> None:
     assert kinds(("a", "handed", 0), ("a", "accepted", 0), ("b", "handed", 0)) == {"delivered again"}
+
+
+def test_a_response_that_is_read_late_delivers_nothing_again() -> None:
+    """A member that was frozen gets what the broker had locked for it before another one accepted it."""
+    late: list[tuple[str, MemberEventKind, int]] = [
+        ("a", "acquired", 0), ("b", "acquired", 0), ("b", "handed", 0), ("b", "accepted", 0), ("a", "handed", 0),
+    ]  # fmt: skip
+    assert not kinds(*late)
+    assert kinds(*late, ("a", "handed", 0)) == {"delivered again"}
+    assert kinds(*late[:4], ("b", "handed", 0)) == {"delivered again"}
+    assert kinds(*late[:4], ("a", "acquired", 0), ("a", "handed", 0)) == {"delivered again"}
 
 
 def test_done_twice() -> None:
