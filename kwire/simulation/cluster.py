@@ -40,10 +40,12 @@ class SimulatedBroker(Broker):
     """A broker that can return stale metadata and throttle. `seen` counts its responses."""
 
     def __init__(
-        self, id: int, cluster: ClusterState, seen: Counter[str], acting_client: Callable[[str], object]
+        self, id: int, cluster: ClusterState, seen: Counter[str], acting_client: Callable[[str, bool], object]
     ) -> None:
         super().__init__(id, cluster, HANDLERS)
-        self.acting_client = acting_client  # gets the client whose request is handled now
+        # Gets the client whose request is handled now, and whether its connection is gone.
+        self.acting_client = acting_client
+        self._is_late = False
         # Gets the client that a record of a share group is locked for, the partition, and the offset.
         self.on_acquired: Callable[[str, tuple[str, int], int], object] = lambda client, partition, offset: None
         self._seen = seen
@@ -69,8 +71,13 @@ class SimulatedBroker(Broker):
         self._lags_until, self._throttles = 0.0, 0
 
     def _run(self, handler: Handler[Any], context: RequestContext, now: float) -> None:
-        self.acting_client(context.client_id or "")
+        self.acting_client(context.client_id or "", self._is_late or context.is_complete)
         super()._run(handler, context, now)
+
+    def _apply(self, handler: Handler[Any], context: RequestContext, now: float) -> None:
+        self._is_late = context.is_complete
+        super()._apply(handler, context, now)
+        self._is_late = False
 
     def handle(self, context: RequestContext, now: float) -> None:
         request = context.request
@@ -155,6 +162,7 @@ class SimulatedCluster:
             apis_of={node: served_versions(versions) for node, versions in (api_versions_of or {}).items()},
         )  # fmt: skip
         self.acting_client = ""  # whose request a broker handles, or handled last
+        self.is_late = False  # the client of that request had given it up before
         self.brokers = {id: SimulatedBroker(id, self.state, net.seen, self._act) for id in self.state.nodes}
         self.server.brokers.update(self.brokers)
         for node in nodes:
@@ -164,8 +172,8 @@ class SimulatedCluster:
     def _turn(self) -> None:
         self.server.turn()
 
-    def _act(self, client: str) -> None:
-        self.acting_client = client
+    def _act(self, client: str, is_late: bool) -> None:
+        self.acting_client, self.is_late = client, is_late
 
     @property
     def bootstrap(self) -> list[str]:

@@ -41,13 +41,17 @@ class MemberEvent:
 
 @dataclass(frozen=True, slots=True)
 class CommittedEvent:
-    """A coordinator stored an offset that `client` sent; `is_in_transaction` when the transaction was committed."""
+    """A coordinator stored an offset that `client` sent; `is_in_transaction` when the transaction was committed.
+
+    `is_late`: the client had given the request up before. Kafka stores such an offset also over a newer one.
+    """
 
     at: float
     client: str
     partition: TopicPartition
     offset: int
     is_in_transaction: bool = False
+    is_late: bool = False
 
 
 @dataclass(slots=True)
@@ -56,6 +60,7 @@ class GroupHistory:
 
     events: list[MemberEvent | CommittedEvent] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)  # errors that no fault explains
+    # But for late requests that went back: that the newer offset was committed once is enough.
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     owners: dict[TopicPartition, set[str]] = field(default_factory=dict)
     # Of share groups: how often each record was delivered, and those that are done, perhaps.
@@ -70,7 +75,8 @@ class GroupHistory:
     def add(self, event: MemberEvent | CommittedEvent) -> None:
         self.events.append(event)
         if isinstance(event, CommittedEvent):
-            self.committed[event.partition] = event.offset
+            if not event.is_late or event.offset > self.committed.get(event.partition, 0):
+                self.committed[event.partition] = event.offset
         elif event.kind == "handed":
             self.deliveries[event.partition, event.offset] += 1
         elif event.kind in ("accepted", "rejected", "unsure"):

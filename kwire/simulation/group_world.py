@@ -63,7 +63,11 @@ class GroupWorld:
         def recorded(group: str, partition: TopicPartition, committed: OffsetAndMetadata) -> ErrorCode:
             error = commit(group, partition, committed)
             if error is ErrorCode.NONE and group == GROUP:
-                self.history.add(CommittedEvent(world.now(), cluster.acting_client, partition, committed.offset))
+                self.history.add(
+                    CommittedEvent(
+                        world.now(), cluster.acting_client, partition, committed.offset, is_late=cluster.is_late
+                    )
+                )
             return error
 
         offsets.commit = recorded  # type: ignore[method-assign, assignment]

@@ -172,3 +172,17 @@ def test_what_must_hold_when_the_group_has_settled() -> None:
     story.see("a", "revoked")
     assert story.kinds(GroupPromises(True, True, frozenset("a"), settled)) == {"not committed"}
     assert story.kinds(GroupPromises(True, True, frozenset("b"), settled)) == {"not committed", "no owner"}
+
+
+def test_an_old_commit_that_a_broker_carries_out_late_is_no_anomaly() -> None:
+    """Its client had given the request up, and sent a newer one on another connection."""
+    for is_late in (True, False):
+        story = Story(0, 1)
+        story.see("a", "assigned")
+        story.read("a", 0, 1)
+        story.commit("a", 2)
+        story.history.add(CommittedEvent(9.0, "a", HERE, 1, is_late=is_late))
+        settled = GroupPromises(True, True, frozenset("a"), len(story.history.events))
+        story.see("a", "revoked")
+        assert story.kinds(settled) == (set() if is_late else {"not committed"})
+        assert story.history.committed[HERE] == (2 if is_late else 1)
