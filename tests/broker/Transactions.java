@@ -52,7 +52,7 @@ public class Transactions {
         }
         one.close(Duration.ZERO);
         two.beginTransaction();
-        write(two, "heir");
+        write(two, "successor");
         two.commitTransaction();
         two.close();
         Properties set = new Properties();
