@@ -32,7 +32,7 @@ CONFLUENT = [sys.executable, str(Path(__file__).parent / "confluent_member.py")]
 JAVA = "org.apache.kafka.tools.VerifiableConsumer"
 ASSIGNORS = "org.apache.kafka.clients.consumer."
 CLASSIC, CONSUMER = "classic", "consumer"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 # Events that are kept of each process, to explain a failure.
 _TAIL = 12
 
