@@ -8,7 +8,6 @@ over the coroutines of `GroupAdmin`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,12 +15,10 @@ from functools import partial
 from random import Random
 from typing import Any, Literal, TypeVar
 
-from kwire.admin.cluster import metadata_request, snapshot_of
-from kwire.admin.coordinated import CoordinatedRequests
+from kwire.admin.noun import Noun, checked_names, raised
 from kwire.admin.results import Results
-from kwire.arguments import check_timeout
-from kwire.cluster import Backoff, LoopThread, PendingRequest, Snapshot, StateMachine, ToAny, ToNode
-from kwire.cluster.waiting import Waiter, blocking
+from kwire.cluster import Backoff, ToCoordinator
+from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import checked_partitions
 from kwire.consumer.assignors.protocol import parse_assignment, parse_subscription
 from kwire.consumer.offsets import NO_OFFSET, Ago, AtTimestamp, FoundOffset, Offset, OffsetFetcher, OffsetsQuery
@@ -34,7 +31,7 @@ from kwire.errors import (
     UnsupportedVersionError,
     broker_error,
 )
-from kwire.protocol import Request, Response
+from kwire.protocol import Request
 from kwire.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -56,7 +53,6 @@ from kwire.protocol.messages.describe_share_group_offsets import (
 from kwire.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kwire.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
-from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -158,12 +154,8 @@ class GroupLag:
     by_partition: tuple[PartitionLag, ...] = field(default=())
 
 
-class GroupAdmin:
+class GroupAdmin(Noun):
     """What both faces share. The coroutines wait by the client's waiter only."""
-
-    def __init__(self, runtime: LoopThread, waiter: Waiter) -> None:
-        self._runtime = runtime
-        self._waiter = waiter
 
     # -- groups
 
@@ -181,8 +173,8 @@ class GroupAdmin:
         A broker that cannot be reached is an error, since its groups would be missing.
         """
         deadline = self._deadline(timeout)
-        wanted_types, wanted_states = _names("types", types), _names("states", states)
-        wanted_protocols = _names("protocol_types", protocol_types)
+        wanted_types, wanted_states = checked_names("types", types), checked_names("states", states)
+        wanted_protocols = checked_names("protocol_types", protocol_types)
 
         def build(version: int) -> ListGroupsRequest:
             _require(version, _STATES_SINCE, wanted_states, "states", "2.6")
@@ -190,10 +182,11 @@ class GroupAdmin:
             return ListGroupsRequest(states_filter=sorted(wanted_states), types_filter=sorted(wanted_types))
 
         known = await self._snapshot([], deadline)
-        futures = {node: self._send(ToNode(node), ListGroupsRequest, build, deadline) for node in known.brokers}
+        responses: dict[int, ListGroupsResponse] = await self._ask_brokers(
+            known.brokers, ListGroupsRequest, build, deadline
+        )
         found: dict[str, GroupListing] = {}
-        for node, future in futures.items():
-            response: ListGroupsResponse = await self._waiter.result_of(future, self._left(deadline) + _GRACE_SECONDS)
+        for node, response in responses.items():
             if response.error_code:
                 raise broker_error(response.error_code, api="ListGroups", broker=self._runtime.describe(node))
             for one in response.groups:
@@ -206,7 +199,7 @@ class GroupAdmin:
     async def _describe(self, group: str, *, timeout: float | None = None) -> Group:
         """Return a group with its members. GROUP_ID_NOT_FOUND where there is none."""
         found = await self._describe_all([group], self._deadline(timeout))
-        return _raised(found, group)
+        return raised(found, group)
 
     async def _describe_many(self, groups: Iterable[str], *, timeout: float | None = None) -> Results[str, Group]:
         """Return several groups with their members."""
@@ -223,7 +216,7 @@ class GroupAdmin:
             self._deadline(timeout),
         )  # fmt: skip
         if isinstance(groups, str):
-            _raised(results, groups)
+            raised(results, groups)
         return Results(results)
 
     async def _remove_members(
@@ -234,7 +227,7 @@ class GroupAdmin:
 
         The result has instance ids, and member ids of members without one. Members that run join again.
         """
-        wanted = _names("instance_ids", instance_ids)
+        wanted = checked_names("instance_ids", instance_ids)
         if every == bool(wanted):
             raise ConfigurationError("no members are named", remedy="give instance_ids=[...] or every=True")
         deadline = self._deadline(timeout)
@@ -255,7 +248,7 @@ class GroupAdmin:
             return LeaveGroupRequest(group_id=name, members=members)
 
         found = await self._coordinated([group], LeaveGroupRequest, build, _members_left, deadline)
-        return Results(_raised(found, group))
+        return Results(raised(found, group))
 
     # -- offsets
 
@@ -267,7 +260,7 @@ class GroupAdmin:
         found = await self._coordinated(
             [group], OffsetFetchRequest, _offset_fetch, _committed, deadline, at_most=_NAMES_UNTIL
         )
-        return _raised(found, group)
+        return raised(found, group)
 
     async def _set_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | Offset], *, timeout: float | None = None
@@ -282,11 +275,11 @@ class GroupAdmin:
             altered = await self._coordinated(
                 [group], AlterShareGroupOffsetsRequest, build_share, _share_offsets_altered, deadline
             )
-            return Results(_raised(altered, group))
+            return Results(raised(altered, group))
         found = await self._coordinated(
             [group], OffsetCommitRequest, partial(_offset_commit, wanted), _offsets_set, deadline, at_most=_NAMES_UNTIL
         )
-        return Results(_raised(found, group))
+        return Results(raised(found, group))
 
     async def _delete_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -304,11 +297,11 @@ class GroupAdmin:
             deleted = await self._coordinated(
                 [group], DeleteShareGroupOffsetsRequest, build, _share_offsets_deleted, deadline
             )
-            by_topic = _raised(deleted, group)
+            by_topic = raised(deleted, group)
             return Results({key: by_topic.get(key[0]) for key in wanted})
         build_delete = partial(_offset_delete, wanted)
         return Results(
-            _raised(
+            raised(
                 await self._coordinated([group], OffsetDeleteRequest, build_delete, _offsets_deleted, deadline), group
             )
         )
@@ -338,7 +331,9 @@ class GroupAdmin:
         deadline = self._deadline(timeout)
         committed = {key: one.offset for key, one in (await self._offsets(group, timeout=self._left(deadline))).items()}
         await self._refuse_members(group, bool(committed), deadline)
-        keys = sorted(committed) if topics is None else await self._partitions(_names("topics", topics), deadline)
+        keys = (
+            sorted(committed) if topics is None else await self._partitions(checked_names("topics", topics), deadline)
+        )
         after = await self._targets(keys, committed, to, by, deadline)
         moves = [Move(*key, committed.get(key), after[key]) for key in keys if key in after]
         if not dry_run:
@@ -355,7 +350,7 @@ class GroupAdmin:
         """
         deadline = self._deadline(timeout)
         found = await self._describe_all([group], deadline)
-        return await self._lag_of(_raised(found, group), _checked_isolation(isolation), deadline)
+        return await self._lag_of(raised(found, group), _checked_isolation(isolation), deadline)
 
     async def _lag_many(
         self, groups: Iterable[str], *, isolation: Isolation = "read_uncommitted", timeout: float | None = None
@@ -470,40 +465,9 @@ class GroupAdmin:
         found = await self._coordinated(
             [group], DescribeShareGroupOffsetsRequest, _describe_share_offsets, _share_offsets_described, deadline
         )
-        return _raised(found, group)
+        return raised(found, group)
 
     # -- requests
-
-    def _deadline(self, timeout: float | None) -> float:
-        check_timeout(timeout, none="wait for request_timeout_ms")
-        seconds = self._runtime.config.request_timeout_ms / 1000 if timeout is None else timeout
-        return self._runtime.clock.now() + seconds
-
-    def _left(self, deadline: float) -> float:
-        return max(0.001, deadline - self._runtime.clock.now())
-
-    async def _snapshot(self, topics: Sequence[str] | None, deadline: float) -> Snapshot:
-        build = partial(metadata_request, topics)
-        future: Future[MetadataResponse] = self._send(ToAny(), MetadataRequest, build, deadline)
-        response = await self._waiter.result_of(future, self._left(deadline) + _GRACE_SECONDS)
-        return snapshot_of(response, self._runtime.clock.now())
-
-    def _send(
-        self, route: ToAny | ToNode, api: type[Request[Any]], build: Callable[[int], Request[Any]], deadline: float
-    ) -> Future[Any]:
-        future: Future[Any] = Future()
-
-        def done(result: Response | KwireError | None, now: float) -> None:
-            if isinstance(result, KwireError):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
-        self._runtime.start()
-        self._runtime.enqueue(
-            PendingRequest(route, api, build, done, timeout_ms=max(1, int(self._left(deadline) * 1000)), may_retry=True)
-        )
-        return future
 
     async def _coordinated(
         self,
@@ -514,12 +478,8 @@ class GroupAdmin:
         deadline: float,
         at_most: int | None = None,
     ) -> dict[str, T | KwireError]:
-        config = self._runtime.config
-        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
-        requests = CoordinatedRequests(
-            groups, api, build, parse, timeout=self._left(deadline), backoff=backoff, random=Random(), at_most=at_most
-        )
-        return await self._run(requests, requests.future, deadline)
+        routes = {group: ToCoordinator(group) for group in groups}
+        return await self._routed(routes, api, build, parse, deadline, at_most)
 
     async def _find(
         self, timestamps: Mapping[TopicPartition, int], deadline: float, isolation: Isolation = "read_uncommitted"
@@ -534,13 +494,6 @@ class GroupAdmin:
             random=Random(),
         )
         return await self._run(fetcher, OffsetsQuery(fetcher, timestamps, deadline).future, deadline)
-
-    async def _run(self, machine: StateMachine, future: Future[T], deadline: float) -> T:
-        self._runtime.add(machine)
-        try:
-            return await self._waiter.result_of(future, self._left(deadline) + _GRACE_SECONDS)
-        finally:
-            self._runtime.remove(machine)
 
 
 class Groups(GroupAdmin):
@@ -563,12 +516,6 @@ class Groups(GroupAdmin):
 
 
 # -- arguments
-
-
-def _names(what: str, names: Iterable[str]) -> frozenset[str]:
-    if isinstance(names, str):
-        raise ConfigurationError(f"{what} is {names!r}", remedy=f"give a list: {what}=[{names!r}]")
-    return frozenset(names)
 
 
 def _group_ids(groups: str | Iterable[str]) -> list[str]:
@@ -606,13 +553,6 @@ def _timestamp_ms(to: datetime | timedelta | Ago | AtTimestamp | object, now_ms:
 
 
 # -- results
-
-
-def _raised(results: Mapping[str, T | KwireError], group: str) -> T:
-    result = results[group]
-    if isinstance(result, KwireError):
-        raise result
-    return result
 
 
 def _check(code: int, group: str, api: str, message: str | None = None) -> None:

@@ -41,9 +41,9 @@ class Operation(ABC, Generic[Resource, Result]):
     api: type[Request[Any]]
 
     def __init__(self, resources: Mapping[str, Resource], *, timeout: float, backoff: Backoff, random: Random) -> None:
-        self.future: Future[dict[str, Result | BrokerError]] = Future()
+        self.future: Future[dict[str, Result | KwireError]] = Future()
         self._pending = dict(resources)
-        self._results: dict[str, Result | BrokerError] = {}
+        self._results: dict[str, Result | KwireError] = {}
         self._order = list(resources)
         self._in_doubt: set[str] = set()  # an earlier attempt may have been applied
         self._timeout = timeout
@@ -59,7 +59,7 @@ class Operation(ABC, Generic[Resource, Result]):
         self._complete_if_done()
 
     @abstractmethod
-    def build_request(self, resources: Iterable[Resource], timeout_ms: int, version: int) -> Request[Any]: ...
+    def build_request(self, resources: Mapping[str, Resource], timeout_ms: int, version: int) -> Request[Any]: ...
 
     @abstractmethod
     def parse_response(self, response: Response, in_doubt: Collection[str]) -> Iterable[ResourceResult[Result]]:
@@ -108,7 +108,7 @@ class Operation(ABC, Generic[Resource, Result]):
             PendingRequest(
                 route,
                 self.api,
-                lambda version: self.build_request(resources.values(), timeout_ms, version),
+                lambda version: self.build_request(resources, timeout_ms, version),
                 self._handle_response,
                 timeout_ms=remaining_ms,
             )

@@ -256,8 +256,22 @@ class LoopThread:
         RequestTimeoutError.
         """
         assert not self.is_loop_thread(), "the loop would wait for itself"
-        self.start()
         timeout = self.config.request_timeout_ms / 1000 if timeout is None else timeout
+        future = self.request_future(route, api, build, timeout, at_most=at_most, may_retry=may_retry)
+        return self.wait(future, timeout + _GRACE)
+
+    def request_future(
+        self,
+        route: Route,
+        api: type[Request[R]],
+        build: Callable[[int], Request[R]],
+        timeout: float,
+        *,
+        at_most: int | None = None,
+        may_retry: bool = True,
+    ) -> Future[R]:
+        """Send one request; the future gets its response, or the error that `request` raises, in `timeout` seconds."""
+        self.start()
         future: Future[R] = Future()
 
         def done(result: Response | KwireError | None, now: float) -> None:
@@ -269,7 +283,7 @@ class LoopThread:
         timeout_ms = max(1, int(timeout * 1000))
         pending = PendingRequest(route, api, build, done, timeout_ms=timeout_ms, at_most=at_most, may_retry=may_retry)
         self.enqueue(pending)
-        return self.wait(future, timeout + _GRACE)
+        return future
 
     def enqueue(self, pending: PendingRequest) -> None:
         """Queue a request; its `on_done` runs on the loop's thread."""

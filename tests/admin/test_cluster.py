@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.admin.cluster import described, described_by_metadata, metadata_request, snapshot_of
+from kwire.admin.cluster import described, described_by_metadata
+from kwire.admin.metadata import metadata_request, snapshot_of
 from kwire.cluster import Broker, Snapshot
 from kwire.errors import AuthorizationError, BrokerError, ErrorCode
 from kwire.protocol.messages.describe_cluster import DescribeClusterResponse

@@ -113,3 +113,40 @@ def test_calls_after_close_raise_closed_error(cluster: Cluster) -> None:
         admin.describe_cluster()
     with pytest.raises(ClosedError):
         admin.create_topics([NewTopic("a")])
+
+
+def test_a_topic_can_be_used_when_create_returns(cluster: Cluster, admin: Admin) -> None:
+    made = admin.topics.create("ready", partitions=3, replication_factor=2, configs={"retention.ms": "5"})
+    assert (made.partitions, made.replication_factor) == (3, 2)
+    for broker in cluster.bootstrap.split(","):
+        with Admin(broker) as other:
+            assert other.cluster.explain() == []
+            assert len(other.metadata(["ready"]).topics["ready"].partitions) == 3
+    described = admin.topics.describe("ready")
+    assert [(one.index, len(one.replicas), one.isr == one.replicas) for one in described.partitions] == [
+        (0, 2, True), (1, 2, True), (2, 2, True),
+    ]  # fmt: skip
+    admin.topics.add_partitions("ready", 5)
+    assert len(admin.topics.describe("ready").partitions) == 5
+    with pytest.raises(BrokerError) as caught:
+        admin.topics.add_partitions("ready", 4)
+    assert caught.value.code == ErrorCode.INVALID_PARTITIONS
+    assert (admin.topics.exists("ready"), admin.topics.exists("never")) == (True, False)
+    assert "ready" in admin.topics.list()
+    admin.topics.delete("ready")
+
+
+def test_several_topics_have_a_result_each(admin: Admin) -> None:
+    results = admin.topics.create_many([NewTopic("first"), NewTopic("not/valid")])
+    assert list(results.ok) == ["first"]
+    with pytest.raises(BrokerError):
+        results["not/valid"]
+    described = admin.topics.describe_many(["first", "never"])
+    assert (list(described.ok), list(described.errors)) == (["first"], ["never"])
+    admin.topics.delete(["first"])
+
+
+def test_features_of_the_cluster(admin: Admin) -> None:
+    feature = admin.cluster.features()["transaction.version"]
+    assert feature.supported is None or feature.supported[0] <= feature.level <= feature.supported[1]
+    assert feature.level == 2

@@ -292,7 +292,7 @@ def test_validate_only_before_v1_raises_and_creates_nothing() -> None:
     operation.validate_only = True
     with pytest.raises(UnsupportedVersionError):
         Driver(operation, 0).send()
-    assert Driver(operation, 1).operation.build_request([NewTopic("a", 1, 1)], 1_000, 1).encode(1)
+    assert Driver(operation, 1).operation.build_request({"t": NewTopic("a", 1, 1)}, 1_000, 1).encode(1)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""`CoordinatedRequests` with a coordinator that moves, loads, hangs up or is silent: virtual time, no sockets."""
+"""`RoutedRequests` with a coordinator that moves, loads, hangs up or is silent: virtual time, no sockets."""
 
 from __future__ import annotations
 
 from random import Random
 from typing import Any
 
-from kwire.admin.coordinated import CoordinatedRequests
+from kwire.admin.routed import RoutedRequests
 from kwire.cluster import Backoff, PendingRequest, ToCoordinator
 from kwire.errors import BrokerError, DisconnectedError, ErrorCode, KwireError, RequestTimeoutError, broker_error
 from kwire.protocol import Response
@@ -31,18 +31,23 @@ def parse(group: str, response: DeleteGroupsResponse, in_doubt: bool) -> str:
     return "again" if in_doubt else "once"
 
 
-def requests(*groups: str, timeout: float = 10.0) -> CoordinatedRequests[str]:
-    return CoordinatedRequests(
-        groups, DeleteGroupsRequest, lambda group, version: DeleteGroupsRequest(groups_names=[group]), parse,
-        timeout=timeout, backoff=Backoff(100, 1_000), random=Random(1),
-    )  # fmt: skip
+def requests(*groups: str, timeout: float = 10.0) -> RoutedRequests[str, str]:
+    return RoutedRequests(
+        {group: ToCoordinator(group) for group in groups},
+        DeleteGroupsRequest,
+        lambda group, version: DeleteGroupsRequest(groups_names=[group]),
+        parse,
+        timeout=timeout,
+        backoff=Backoff(100, 1_000),
+        random=Random(1),
+    )
 
 
 def response(code: int = 0) -> Response:
     return DeleteGroupsResponse(results=[DeleteGroupsResponse.Result(group_id="g", error_code=code)])
 
 
-def turn(machine: CoordinatedRequests[str], view: Any, now: float) -> list[PendingRequest]:
+def turn(machine: RoutedRequests[str, str], view: Any, now: float) -> list[PendingRequest]:
     return machine.turn(now, view)
 
 
