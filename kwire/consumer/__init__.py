@@ -2,7 +2,10 @@
 
     client         `ConsumerClient`: assign, poll, iterate, seek, for both faces    (callers' threads)
     consumer       `Consumer`: the face for threads; `kwire.aio.Consumer` is the other
-    group_client   `GroupClient`: subscribe, rebalance, commit, lag, close        (callers' threads)
+    group_client   `GroupClient`: subscribe, close                                (callers' threads)
+    group_commits  what counts as processed; commit, mark                         (callers' threads)
+    group_steps    the steps of a rebalance in the call that polls                (callers' threads)
+    group_reports  lag, explain, metrics                                          (callers' threads)
     signals        `stop_on_signals`
     explain        why a consumer gets no records
     metrics        what a consumer counts

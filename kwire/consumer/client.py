@@ -19,8 +19,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from datetime import datetime, timedelta
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
 
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, ClientConfig, Cluster, ClusterEvent, StateMachine, open_loop_thread
@@ -41,6 +42,7 @@ from kwire.consumer.columns import PolledBatch, check_pyarrow
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.offsets import (
     NO_OFFSET,
+    AtTimestamp,
     FetchStart,
     FoundOffset,
     OffsetFetcher,
@@ -73,6 +75,7 @@ _WAIT_MAX = 1.0
 # How long a task keeps the thread that it shares with others, if it never has to wait.
 _TURN_SECONDS = 0.005
 # A buffer that records were taken from, with the position before, and the leader epoch of the records.
+SeekTarget = datetime | timedelta | Literal["earliest", "latest"]
 HandedOut = tuple[PartitionBuffer, int, int | None]
 # Seconds that a query may take beyond its timeout: the loop thread always gives a result.
 _GRACE = 5.0
@@ -99,7 +102,7 @@ class ConsumerClient:
         self._runtime = self._open_loop(bootstrap, shared)
         self._config = config = self._runtime.config
         self._fetch_buffer = FetchBuffer(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
-        self._commits = self._new_commits()
+        self._commits = self._set_up_group()
         self._fetcher = Fetcher(
             self._options,
             self._fetch_buffer,
@@ -202,6 +205,28 @@ class ConsumerClient:
             self._in_hand = [one for one in self._in_hand if one[0] is not buffer]
             buffer.processed = buffer.processed_epoch = buffer.committed = None
             self._fetch_from(buffer, offset)
+
+    def seek_to(self, where: SeekTarget, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Continue to read partitions (None: all assigned) from a time or an end of their logs.
+
+        A datetime with a time zone; a timedelta back from now, such as timedelta(hours=-2); "earliest" or "latest". A
+        log without a record that young continues at its end. In on_assigned it wins over committed offsets.
+        """
+        start: StartOffset
+        if isinstance(where, timedelta):
+            ago = abs(where) // timedelta(milliseconds=1)
+            start = AtTimestamp(max(0, self._runtime.clock.time_ms() - ago))
+        elif isinstance(where, datetime):
+            if where.tzinfo is None:
+                raise ConfigurationError(f"{where!r} has no time zone", remedy="give one, such as datetime.UTC")
+            start = AtTimestamp(max(0, int(where.timestamp() * 1000)))
+        elif where in ("earliest", "latest"):
+            start = where
+        else:
+            raise TypeError(f'where is {where!r:.60}: give a datetime, a timedelta, "earliest" or "latest"')
+        keys = self.assignment() if partitions is None else checked_partitions(partitions)
+        for key in keys:
+            self.seek(*key, start)
 
     def _fetch_from(self, buffer: PartitionBuffer, offset: StartOffset) -> None:
         """Drop what was fetched of a partition, and fetch it from `offset`. The caller holds the lock."""
@@ -409,7 +434,8 @@ class ConsumerClient:
     _is_leaving = False  # the group: callbacks may still use the consumer, which is closed to others
     _is_stopping = False  # iterations end, and polls return at once
 
-    def _new_commits(self) -> CommitManager | None:
+    def _set_up_group(self) -> CommitManager | None:
+        """Set up what a member of a group has, and return its commits."""
         return None
 
     def _how_to_assign(self) -> str:
