@@ -93,6 +93,11 @@ class Cluster:
             client.close_with_cluster(None if deadline is None else max(0.0, deadline - clock.now()))
         self._thread.close()
 
+    def _open_thread(self, options: Mapping[str, Any], role: str) -> LoopThread:
+        """Return the loop thread of a new client on this cluster; a simulation has its own."""
+        host = self._thread
+        return SharedLoopThread(host, replace(host.config, **options), name=f"{host.config.client_id} {role}")
+
     def __enter__(self) -> Self:
         return self
 
@@ -245,5 +250,4 @@ def open_loop_thread(
             f"{', '.join(refused)} cannot be set on a {client} that shares a kwire.Cluster",
             remedy="give it to kwire.Cluster(...), or give this client a bootstrap address of its own",
         )
-    host = bootstrap._thread
-    return SharedLoopThread(host, replace(host.config, **options), name=f"{host.config.client_id} {role}")
+    return bootstrap._open_thread(options, role)

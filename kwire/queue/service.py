@@ -183,7 +183,7 @@ class Service(ServiceClient):
 
     def tracker(self) -> Tracker:
         """Return a redelivery tracker of these queues. Some process must run one; several share the work."""
-        return Tracker(self._cluster, self.options, self._client_options, blocking(ServiceClient.topics).__get__(self))
+        return Tracker(self)
 
     def new_producer(self, **options: Any) -> RecordProducer:
         return RecordProducer(self._cluster, **self._client_options, **options)

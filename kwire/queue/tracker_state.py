@@ -200,6 +200,12 @@ class TrackerState:
             heappush(self._by_deadline, (entry.deadline_ms, entry.identity))
         return list(found.values())
 
+    def postpone(self, identity: Identity, ms: int) -> None:
+        """Let a message be due again only after this time."""
+        entry = self._entries.get(identity)
+        if entry is not None:
+            self._set_deadline(entry, self.clock_ms + ms)
+
     def commit_offset(self, without: frozenset[Identity] = frozenset()) -> int:
         """Return where a successor must begin to read: the first START in progress, else the position.
 

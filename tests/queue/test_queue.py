@@ -413,12 +413,12 @@ def test_q66_a_tracker_that_was_replaced_cannot_redeliver(world: World) -> None:
     assert again.deliveries == 2
     partition = zombie._partitions[0]
     successor = zombie.new_producer(0)
-    successor.init_transactions()
+    run_blocking(successor._init_transactions())
     (third,) = take(consumer, 1)  # its first attempt failed; it opened the partition again, and read to the end
     assert third.deliveries == 3
     assert zombie.metrics().failures >= 1
     assert partition.state.is_replaying is False
-    successor.close(0)
+    run_blocking(successor._close(0))
 
 
 def test_q32_trackers_share_the_partitions(world: World) -> None:

@@ -1,0 +1,50 @@
+"""The tracker on the embedded brokers: what no topic takes, and what it keeps."""
+
+from __future__ import annotations
+
+from kwire import Producer
+from kwire.queue.markers import NO_TOPIC_ID, Identity, Marker, MarkerType, encode_marker
+from tests.consumer.test_processor import wait_until
+from tests.queue.test_queue import World, payloads, put, take, world
+
+__all__ = ["world"]  # the fixture
+
+RIGHT = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"}
+
+
+def start(world: World, offset: int, value: bytes) -> None:
+    """Write a START of another program, which is due at once."""
+    marker = Marker(MarkerType.START, Identity(NO_TOPIC_ID, 0, offset), 0, b"jobs", value)
+    with Producer(world.cluster.bootstrap) as producer:
+        producer.send("markers", encode_marker(marker)).result(10)
+
+
+def test_a_message_that_the_queue_topic_does_not_take_is_a_dead_letter_and_keeps_no_other_waiting(world: World) -> None:
+    small = {**RIGHT, "max.message.bytes": "2000"}
+    world.cluster.create_topic("messages", partitions=1, replication_factor=3, configs=small)
+    service = world.service()
+    put(service, "jobs", b"hi")  # creates the topics
+    start(world, 100, b"x" * 5_000)
+    start(world, 101, b"small")
+    tracker = world.tracker(service)
+    assert payloads(take(service.queue("jobs").consumer(), 2)) == [b"hi", b"small"]
+    wait_until(lambda: tracker.metrics().dead_lettered == 1)
+    assert world.dead_letters() == [(b"x" * 5_000, "too large for the queue topic")]
+
+
+def test_a_message_that_no_topic_takes_stays_and_keeps_no_other_waiting(world: World) -> None:
+    small = {**RIGHT, "max.message.bytes": "2000"}
+    for topic in ("messages", "messages-dead-letters"):
+        world.cluster.create_topic(topic, partitions=3, replication_factor=3, configs=small)
+    service = world.service()
+    put(service, "jobs", b"hi")
+    start(world, 100, b"x" * 5_000)
+    start(world, 101, b"small")
+    tracker = world.tracker(service)
+    consumer = service.queue("jobs").consumer()
+    for message in take(consumer, 2):
+        message.ack()
+    wait_until(lambda: tracker.metrics().in_progress == 1)
+    assert world.dead_letters() == []
+    start(world, 102, b"later")
+    assert payloads(take(consumer, 1)) == [b"later"]
