@@ -16,7 +16,7 @@ KWIRE = Path(__file__).parent.parent / "kwire"
 # Bottom first. OPEN_TO_ALL are files, not rooms.
 ROOMS = [
     "wire", "protocol", "records", "session", "net", "cluster",
-    "producer", "consumer", "share", "aio", "metrics", "admin", "queue", "broker", "simulation", "cli", "spark",
+    "producer", "consumer", "share", "admin", "queue", "aio", "metrics", "broker", "simulation", "cli", "spark",
 ]  # fmt: skip
 OPEN_TO_ALL = {"arguments", "errors", "option_names", "options", "version"}
 # The parts of the standard library that only `net` may touch: sockets and clocks are arguments everywhere else.

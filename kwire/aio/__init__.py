@@ -3,15 +3,29 @@
     producer        `kwire.aio.Producer`
     consumer        `kwire.aio.Consumer`
     share_consumer  `kwire.aio.ShareConsumer`
+    queue           `kwire.aio.queue.Service`: message queues
 
 The event loop of a client stays a thread of its own: an application that is busy for seconds would otherwise miss
 responses and time limits. No call uses a thread pool. Everything works in any running asyncio loop, in several in turn.
 
-Imports: cluster, consumer, producer, records, share.
+Imports: cluster, consumer, producer, queue, records, share.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from kwire.aio.consumer import Consumer
 from kwire.aio.producer import Producer
 from kwire.aio.share_consumer import ShareConsumer
 
-__all__ = ["Consumer", "Producer", "ShareConsumer"]
+if TYPE_CHECKING:
+    from kwire.aio import queue as queue
+
+__all__ = ["Consumer", "Producer", "ShareConsumer", "queue"]
+
+
+def __getattr__(name: str) -> object:
+    """Import `kwire.aio.queue` on first use: the other clients need neither it nor the admin client."""
+    if name == "queue":
+        return import_module("kwire.aio.queue")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -64,6 +64,11 @@ class Histogram:
         self._counts[bisect_left(BOUNDS, seconds)] += count
         self._total += seconds * count
 
+    def add(self, other: Histogram) -> None:
+        """Count what another histogram has counted."""
+        self._counts = [own + more for own, more in zip(self._counts, other._counts, strict=True)]
+        self._total += other._total
+
     def distribution(self) -> Distribution:
         return Distribution(tuple(self._counts), self._total)
 

@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import update_wrapper, wraps
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
+from types import FunctionType, TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
 from kwire.errors import RequestTimeoutError
@@ -179,6 +179,40 @@ def awaited(method: C) -> C:
     public = FunctionType(method.__code__, method.__globals__, name, method.__defaults__, method.__closure__)
     public.__kwdefaults__ = method.__kwdefaults__
     return cast("C", update_wrapper(public, method, ("__module__", "__doc__", "__annotations__"), ()))
+
+
+class Leaves(Protocol):
+    """A client or a message that can be the subject of a `with` block."""
+
+    async def _leave(self, error: BaseException | None) -> None: ...
+
+
+class BlockingContext:
+    """The `with` block of a face for threads: at its end `_leave` gets the exception of the block, or None."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self: Leaves, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        run_blocking(self._leave(error))
+
+
+class AwaitedContext:
+    """The `async with` block of a face for asyncio, likewise."""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self: Leaves, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._leave(error)
 
 
 # -- asyncio

@@ -7,15 +7,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
-if TYPE_CHECKING:
-    from kwire.consumer.group_client import GroupClient
+
+class Stoppable(Protocol):
+    """A consumer, of records or of messages."""
+
+    def stop(self, is_stopping: bool = True) -> None: ...
+
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)]
 _stops: list[threading.Event] = []
-consumers: WeakSet[GroupClient] = WeakSet()
+consumers: WeakSet[Stoppable] = WeakSet()
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """What a consumer of a queue needs from the place where its messages are: the interface of a backend.
 
-`tracker_backend` has messages on a topic and what is in progress on another, for a redelivery tracker. A backend on
-share groups has the broker do that. `consumer` does what both need: the buffer, the bounds, the order of closing.
+`tracker_backend` has messages on a topic and what is in progress on another, for a redelivery tracker. `share_backend`
+has a share group, in which the brokers know what is in progress. `consumer` does what both need: the buffer, the
+bounds, the order of closing.
 """
 
 from __future__ import annotations
@@ -9,9 +10,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kwire.queue.envelope import Envelope
 from kwire.queue.markers import Headers, Identity
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """Where the messages of a queue are, as a producer must know it."""
+
+    topic: str
+    partitions: int
+    message_bytes_max: int  # of payload and headers
+    delay_ms_max: int  # -1: no limit; 0: the backend has neither delays nor timeouts of single messages
 
 
 @dataclass(slots=True, eq=False)
@@ -28,10 +40,18 @@ class Delivery:
     marker_partition: int
     handed_out_at: float | None = None
     is_settled: bool = False
+    waited_ms: int = 0  # from the append of the message to its lease
+
+    @property
+    def lasts_until(self) -> float:
+        """When the lease ends, unless it is extended."""
+        return self.deadline
 
 
 class Backend(ABC):
     """Takes messages under a lease and settles them. `fetch` is called by one thread or task at a time."""
+
+    has_delay: ClassVar[bool]  # whether `release` can put a message off
 
     @abstractmethod
     async def fetch(self, limit: int, timeout: float) -> Sequence[Delivery]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any
 
 from kwire.arguments import is_int, wrong_type
-from kwire.cluster.waiting import blocking, run_blocking
+from kwire.cluster.waiting import BlockingContext, blocking
 from kwire.queue.backend import Delivery
 from kwire.queue.markers import Headers
 
@@ -19,7 +18,7 @@ class MessageClient:
 
     __slots__ = ("_consumer", "_delivery")
 
-    def __init__(self, consumer: QueueConsumerClient, delivery: Delivery) -> None:
+    def __init__(self, consumer: QueueConsumerClient[Any], delivery: Delivery) -> None:
         self._consumer = consumer
         self._delivery = delivery
 
@@ -56,7 +55,7 @@ class MessageClient:
     @property
     def lease_seconds(self) -> float:
         """How much longer the lease lasts, unless it is extended; negative when it is over."""
-        return self._delivery.deadline - self._consumer.now()
+        return self._delivery.lasts_until - self._consumer.now()
 
     @property
     def is_settled(self) -> bool:
@@ -108,7 +107,7 @@ class MessageClient:
         return f"<{type(self).__name__} {self.id} of {self._consumer.queue}, delivery {self.deliveries}, {state}>"
 
 
-class Message(MessageClient):
+class Message(MessageClient, BlockingContext):
     """A message under a lease: nobody else gets it until it is settled, or the lease is over.
 
     >>> with message:                      # doctest: +SKIP
@@ -126,14 +125,6 @@ class Message(MessageClient):
     nack = blocking(MessageClient._nack)
     release = blocking(MessageClient._release)
     extend = blocking(MessageClient._extend)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        run_blocking(self._leave(error))
 
 
 __all__ = ["Message", "MessageClient"]

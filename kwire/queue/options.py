@@ -13,9 +13,15 @@ from kwire.options import Choice, Flag, Text, Where, Whole, check_values, did_yo
 from kwire.queue.markers import MarkerFormat
 
 Start = Literal["earliest", "latest"]
+BackendName = Literal["tracker", "share", "auto"]
 
 # Longer deadlines are for keep-alives: a marker must outlive its deadline in the markers topic.
 _TIMEOUT_MAX_MS = 12 * 3_600_000
+DEFAULT_BACKOFF_MS = 1_000
+
+
+# The brokers let a record be delivered ten times at most, and the last of them is for making it a dead letter.
+SHARE_DELIVERIES_MAX = 9
 
 
 def _is_limit(value: object) -> bool:
@@ -28,6 +34,7 @@ _LIMIT = Where("a whole number from 1 up, or None", _is_limit)
 class QueueKwargs(ClientKwargs, total=False):
     """The keywords of a queue service: those of `QueueOptions` and of `ClientConfig`."""
 
+    backend: BackendName
     message_topic: str
     marker_topic: str
     redelivery_timeout_ms: int
@@ -47,6 +54,7 @@ class QueueKwargs(ClientKwargs, total=False):
     clock_jump_ms: int
     start: Start
     transactional: bool
+    dedup_window_ms: int
     create_topics: bool
     check_topics: bool
     partitions: int
@@ -57,6 +65,10 @@ class QueueKwargs(ClientKwargs, total=False):
 class QueueOptions:
     """How queues work. The names of kafka-mq-go's configuration are kept, in snake_case."""
 
+    backend: BackendName = option(
+        "tracker", Choice("tracker", "share", "auto"), '"tracker": two topics and a redelivery tracker; "share": share '
+        'groups of Kafka 4.2; "auto": share groups where the cluster has them and there is no markers topic'
+    )  # fmt: skip
     message_topic: str = option("messages", Text(), "the queue topic, with the messages of all queues")
     marker_topic: str = option("markers", Text(), "the markers topic, with what is in progress")
     redelivery_timeout_ms: int = option(
@@ -95,12 +107,13 @@ class QueueOptions:
         5, _LIMIT, "a message that was delivered so often becomes a dead letter; None: it comes for ever"
     )
     dead_letter_topic: str | None = option(
-        None, Text(may_be_empty=True), 'where dead letters go; None: the queue topic\'s name and "-dead-letters"; "": '
+        None, Text(may_be_empty=True), 'where dead letters go; None: the queue topic\'s name and "-dead-letters", '
+        'with share groups "dlq." and the name; "": '
         "they are dropped"
     )  # fmt: skip
     backoff_ms: int = option(
-        1_000, Whole(0), "a message whose handler raised is delivered again after this time, and twice as much "
-        "each time", unit=MS
+        DEFAULT_BACKOFF_MS, Whole(0), "a message whose handler raised is delivered again after this time, and "
+        "twice as much each time", unit=MS
     )  # fmt: skip
     backoff_ms_max: int = option(300_000, Whole(0), "the longest of these times", unit=MS)
     clock_jump_ms: int = option(
@@ -111,6 +124,9 @@ class QueueOptions:
     )
     transactional: bool = option(
         False, Flag(), "mark messages and commit the position in one transaction: no duplicates by a consumer's crash"
+    )
+    dedup_window_ms: int = option(
+        0, Whole(0), "of messages sent with the same message_id within this time one is delivered; 0: all are", unit=MS
     )
     create_topics: bool = option(True, Flag(), "create the topics that do not exist, with the right configuration")
     check_topics: bool = option(
@@ -150,6 +166,35 @@ class QueueOptions:
                 remedy="give max_deliveries=None, or leave marker_format out",
             )
 
+        if self.backend == "share":
+            self._check_share()
+
+    def _check_share(self) -> None:
+        """Refuse what share groups do not have."""
+        limits: list[tuple[bool, str, str]] = [
+            (self.transactional, "transactional=True", "acknowledgements of share groups are in no transaction"),
+            (self.is_go, 'marker_format="kafka-mq-v1"', "share groups have no markers"),
+            (
+                self.backoff_ms not in (0, DEFAULT_BACKOFF_MS), f"backoff_ms={self.backoff_ms}",
+                "share groups deliver again at once",
+            ),
+            (
+                bool(self.dedup_window_ms), f"dedup_window_ms={self.dedup_window_ms}",
+                "messages with the same id go to different consumers",
+            ),
+            (
+                self.max_deliveries is None or self.max_deliveries > SHARE_DELIVERIES_MAX,
+                f"max_deliveries={self.max_deliveries}",
+                f"the brokers deliver a message ten times at most, so give one from 1 to {SHARE_DELIVERIES_MAX}",
+            ),
+        ]  # fmt: skip
+        for is_wrong, what, why in limits:
+            if is_wrong:
+                raise ConfigurationError(
+                    f'{what} with backend="share": {why}', remedy=f'leave {what.split("=")[0]} out, or give '
+                    'backend="tracker"'
+                )  # fmt: skip
+
     @property
     def is_go(self) -> bool:
         """Whether this service shares its queues with kafka-mq-go."""
@@ -158,11 +203,18 @@ class QueueOptions:
     @property
     def dead_letters(self) -> str:
         """The dead letter topic; empty where dead letters are dropped."""
-        return f"{self.message_topic}-dead-letters" if self.dead_letter_topic is None else self.dead_letter_topic
+        if self.dead_letter_topic is not None:
+            return self.dead_letter_topic
+        # Brokers write dead letters of share groups only to topics with this prefix.
+        return f"dlq.{self.message_topic}" if self.backend == "share" else f"{self.message_topic}-dead-letters"
 
     def queue_group(self, queue: str) -> str:
         """Return the consumer group of a queue."""
         return f"kafka-mq-{queue}" if self.is_go else f"kwire-mq-{self.message_topic}-{queue}"
+
+    def share_group(self, queue: str) -> str:
+        """Return the share group of a queue."""
+        return f"kwire-mq-share-{self.message_topic}-{queue}"
 
     @property
     def tracker_group(self) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from kwire.arguments import is_int, wrong_type
-from kwire.cluster.waiting import blocking, run_blocking
-from kwire.errors import ClosedError, MessageTooLargeError
+from kwire.arguments import wrong_type
+from kwire.cluster.waiting import BlockingContext, blocking
+from kwire.errors import ClosedError, ConfigurationError, MessageTooLargeError
+from kwire.options import Whole
 from kwire.producer import Message as ProducedMessage
 from kwire.producer import ProduceResponse
+from kwire.producer.accumulator import murmur2_partition
 from kwire.producer.message import Data, Headers, to_bytes, to_headers
+from kwire.queue.backend import QueuePlace
 from kwire.queue.envelope import PREFIX, Envelope, new_id
 from kwire.queue.markers import overhead
 from kwire.queue.metrics import ProducerCounters
@@ -19,10 +23,20 @@ if TYPE_CHECKING:
     from kwire.queue.service import ServiceClient
 
 
+class SendOptions(TypedDict, total=False):
+    """What `send` and `send_many` may say of a message."""
+
+    delay_ms: int
+    deliver_at_ms: int | None
+    expires_in_ms: int | None
+    expires_at_ms: int | None
+    redelivery_timeout_ms: int | None
+
+
 class QueueProducerClient:
     """What both faces of the producer share. All producers of a service use its one idempotent producer."""
 
-    def __init__(self, service: ServiceClient, queue: str) -> None:
+    def __init__(self, service: ServiceClient[Any, Any], queue: str) -> None:
         self.queue = queue
         self._service = service
         self._key = queue.encode()
@@ -30,76 +44,108 @@ class QueueProducerClient:
         self._is_closed = False
 
     async def _send(
-        self,
-        payload: Data,
-        headers: Headers = None,
-        *,
-        delay_ms: int = 0,
-        expires_in_ms: int | None = None,
-        message_id: str | None = None,
-        redelivery_timeout_ms: int | None = None,
+        self, payload: Data, headers: Headers = None, *, message_id: str | None = None, **options: Unpack[SendOptions]
     ) -> ProduceResponse:
         """Put a message into the queue; return the future of its record, which says when it is stored.
 
+        message_id             its id, which redeliveries keep; by default one is made. Messages with the same id are
+                               delivered once where the consumers have a dedup_window_ms
         delay_ms               it is delivered no earlier than after this time
+        deliver_at_ms          the same as a time: milliseconds since 1970, by this machine's clock
         expires_in_ms          after this time it is no longer delivered, and becomes a dead letter
-        message_id             its id, which redeliveries keep; by default one is made
+        expires_at_ms          the same as a time
         redelivery_timeout_ms  its own, instead of the service's
 
-        Raises MessageTooLargeError for what the markers topic could not hold, TypeError or ValueError for wrong
-        arguments, and what `kwire.Producer.send` raises.
+        Raises MessageTooLargeError for what the topics could not hold, ConfigurationError for what the backend does
+        not have, TypeError or ValueError for wrong arguments, and what `kwire.Producer.send` raises.
         """
+        (response,) = await self._send_messages([(payload, headers, message_id)], options)
+        return response
+
+    async def _send_many(
+        self, payloads: Iterable[Data], headers: Headers = None, **options: Unpack[SendOptions]
+    ) -> list[ProduceResponse]:
+        """Put several messages into the queue, with the same headers and options; return a future for each.
+
+        Raises what `send` raises; then none is sent.
+        """
+        return await self._send_messages([(payload, headers, None) for payload in payloads], options)
+
+    async def _send_messages(
+        self, messages: Iterable[tuple[Data, Headers, str | None]], options: SendOptions
+    ) -> list[ProduceResponse]:
+        self._service.check_usable()
         if self._is_closed:
             raise ClosedError(f"the producer of queue {self.queue} is closed")
+        envelope = self._envelope(options)
+        place = await self._service.place(self.queue)
+        _check_times(envelope, place)
+        records = [self._record(place, envelope, *message) for message in messages]
+        now = self._service.clock.now()
+        responses = await self._service.deliver(records)
+        for response in responses:
+            response.add_done_callback(partial(self._count, now))
+        return responses
+
+    def _envelope(self, options: SendOptions) -> Envelope:
+        """Return what the options say, without id and headers. Raises TypeError or ValueError."""
+        unknown = [name for name in options if name not in SendOptions.__annotations__]
+        if unknown:
+            raise TypeError(f"send has no option {unknown[0]}: it has {', '.join(SendOptions.__annotations__)}")
+        for name, number in options.items():
+            if number is not None and not Whole(int(name != "delay_ms")).accepts(number):
+                raise wrong_type(name, number, "whole milliseconds")
+        return Envelope(
+            delay=self._one_of(options, "delay_ms", "deliver_at_ms"),
+            expires_in=self._one_of(options, "expires_in_ms", "expires_at_ms"),
+            timeout=options.get("redelivery_timeout_ms") or 0,
+        )
+
+    def _one_of(self, options: SendOptions, duration: str, time: str) -> int:
+        """Return a duration that is given as such, or as the time of its end."""
+        after, at = options.get(duration), options.get(time)
+        assert after is None or isinstance(after, int)
+        if not isinstance(at, int):
+            return after or 0
+        if after:
+            raise ValueError(f"{duration} and {time} are two ways to say the same: give one")
+        remaining = at - self._service.clock.time_ms()
+        return max(1, remaining) if duration == "expires_in_ms" else max(0, remaining)
+
+    def _record(
+        self, place: QueuePlace, options: Envelope, payload: Data, headers: Headers, message_id: str | None
+    ) -> ProducedMessage:
         value, pairs = to_bytes(payload, "payload"), to_headers(headers)
         for name, _ in pairs:
             if name.startswith(PREFIX):
                 raise ValueError(f"the header {name} is one of the queue's own: choose another name")
-        for what, number in (
-            ("delay_ms", delay_ms),
-            ("expires_in_ms", expires_in_ms),
-            ("redelivery_timeout_ms", redelivery_timeout_ms),
-        ):
-            if number is not None and (not is_int(number) or number < (what != "delay_ms")):
-                raise wrong_type(what, number, "whole milliseconds")
         if message_id is not None and (not isinstance(message_id, str) or not message_id):
             raise wrong_type("message_id", message_id, "a str that is not empty, or None to have one made")
-        topics = await self._service.topics()
-        longest = max(delay_ms, redelivery_timeout_ms or 0)
-        if 0 <= topics.marker_retention_ms < longest:
-            raise ValueError(
-                f"{longest} ms are longer than the markers topic keeps its records ({topics.marker_retention_ms} ms)"
-            )
-        envelope = Envelope(
+        own = Envelope(
             message_id or new_id(),
-            delay=delay_ms,
-            expires_in=expires_in_ms or 0,
-            timeout=redelivery_timeout_ms or 0,
-            user=pairs,
-        )
-        own = envelope.headers()
+            delay=options.delay, expires_in=options.expires_in, timeout=options.timeout, user=pairs,
+        ).headers()  # fmt: skip
         size = len(value or b"") + overhead(own) + len(self._key)
-        if size > topics.message_bytes_max:
+        if size > place.message_bytes_max:
             raise MessageTooLargeError(
-                f"a message of {size} bytes with its headers; the topics take {topics.message_bytes_max}",
+                f"a message of {size} bytes with its headers; the topics take {place.message_bytes_max}",
                 remedy="raise max.message.bytes of the queue topic, the markers topic and the dead letter topic, or "
                 "send a reference to data that is elsewhere",
             )
-        response = await self._service.deliver(
-            ProducedMessage(self._service.options.message_topic, value, self._key, own)
-        )
-        response.add_done_callback(self._count)
-        return response
+        # The same id goes to the same partition, and so to the consumer that knows it.
+        partition = None if message_id is None else murmur2_partition(message_id.encode(), place.partitions)
+        return ProducedMessage(place.topic, value, self._key, own, partition)
 
-    def _count(self, response: ProduceResponse) -> None:
+    def _count(self, since: float, response: ProduceResponse) -> None:
         if response.exception() is None:
             self._counters.sent += 1
+            self._counters.send_time.observe(max(0.0, self._service.clock.now() - since))
         else:
             self._counters.failed += 1
 
     def metrics(self) -> ProducerCounters:
         """Return what was counted: a copy of now."""
-        return ProducerCounters(self._counters.sent, self._counters.failed)
+        return self._counters.copy()
 
     async def _flush(self, timeout: float | None = 30.0) -> None:
         """Wait until every message that was sent has a result."""
@@ -110,13 +156,28 @@ class QueueProducerClient:
         if not self._is_closed:
             self._is_closed = True
             self._service.forget(self)
-            await self._flush(timeout)
+            if not self._service.is_forked:
+                await self._flush(timeout)
+
+    async def _leave(self, error: BaseException | None) -> None:
+        await self._close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of queue {self.queue!r}{', closed' if self._is_closed else ''}>"
 
 
-class Producer(QueueProducerClient):
+def _check_times(envelope: Envelope, place: QueuePlace) -> None:
+    longest = max(envelope.delay, envelope.timeout)
+    if longest and place.delay_ms_max == 0:
+        raise ConfigurationError(
+            "share groups have neither delays nor timeouts of single messages",
+            remedy='use a service with backend="tracker" for these queues',
+        )
+    if 0 <= place.delay_ms_max < longest:
+        raise ValueError(f"{longest} ms are longer than the markers topic keeps its records ({place.delay_ms_max} ms)")
+
+
+class Producer(QueueProducerClient, BlockingContext):
     """Puts messages into a queue; safe to use from many threads.
 
     >>> with queue.producer() as producer:         # doctest: +SKIP
@@ -124,13 +185,9 @@ class Producer(QueueProducerClient):
     """
 
     send = blocking(QueueProducerClient._send)
+    send_many = blocking(QueueProducerClient._send_many)
     flush = blocking(QueueProducerClient._flush)
     close = blocking(QueueProducerClient._close)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        run_blocking(self._close())
+__all__ = ["Producer", "QueueProducerClient", "SendOptions"]

@@ -1,42 +1,80 @@
-"""`Service`: the queues on one pair of topics, and the clients that they share."""
+"""`Service`: the queues on one pair of topics, or on share groups, and the clients that they share."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, ClassVar, Self, Unpack
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, TypeVar, Unpack
 
 from kwire.arguments import wrong_type
 from kwire.cluster import ClientConfig, Cluster, LoopThread, open_loop_thread
-from kwire.cluster.waiting import BLOCKING, Waiter, blocking, run_blocking
+from kwire.cluster.waiting import BLOCKING, BlockingContext, Waiter, blocking
 from kwire.consumer import Consumer as RecordConsumer
 from kwire.consumer.group_client import GroupClient
-from kwire.errors import ClosedError
+from kwire.errors import ClosedError, ConfigurationError
 from kwire.net import Clock
 from kwire.options import check_names, documents_options, translate_bootstrap
 from kwire.producer import Message as ProducedMessage
 from kwire.producer import Producer as RecordProducer
 from kwire.producer import ProduceResponse
 from kwire.producer.methods import ProducerMethods
-from kwire.queue.backend import Backend
+from kwire.queue.backend import Backend, QueuePlace
 from kwire.queue.consumer import Consumer, QueueConsumerClient
-from kwire.queue.metrics import ConsumerCounters
+from kwire.queue.metrics import ConsumerCounters, ServiceMetrics
 from kwire.queue.options import QueueKwargs, QueueOptions
 from kwire.queue.producer import Producer, QueueProducerClient
-from kwire.queue.topics import QueueTopics
+from kwire.queue.share_backend import ShareBackend
+from kwire.queue.share_setup import ShareQueues, choose_backend
+from kwire.queue.topics import QueueTopics, TopicSetup
 from kwire.queue.tracker import Tracker
 from kwire.queue.tracker_backend import TrackerBackend
+from kwire.share import ShareConsumer
+from kwire.share.client import ShareConsumerClient
+
+P = TypeVar("P", bound=QueueProducerClient)
+C = TypeVar("C", bound=QueueConsumerClient[Any])
 
 _OPEN_SECONDS = 30.0
 _MARKERS_LINGER_MS = 1
 
 
-class ServiceClient:
-    """What both faces of the service share. No broker is contacted before the first message."""
+class Queue(Generic[P, C]):
+    """A queue of a service: a name. To make one costs nothing, and creates nothing at the brokers."""
+
+    def __init__(self, service: ServiceClient[P, C], name: str) -> None:
+        self._service = service
+        self.name = name
+
+    def producer(self) -> P:
+        """Return a producer of this queue."""
+        producer = self._service._producer(self._service, self.name)
+        self._service._added(producer)
+        return producer
+
+    def consumer(self) -> C:
+        """Return a consumer of this queue. The consumers of a queue, in any process, share its messages."""
+        consumer = self._service._consumer(self._service, self.name)
+        self._service._added(consumer)
+        return consumer
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r} of {self._service!r}>"
+
+
+class ServiceClient(Generic[P, C]):
+    """What both faces of the service share. No broker is contacted before the first message.
+
+    A face says how it waits, and which clients it has: `_producer` and `_consumer` of queues, `_new_...` of records.
+    """
 
     waiter: ClassVar[Waiter]
     _name: ClassVar[str]
+    _producer: type[P]
+    _consumer: type[C]
+    _new_producer: ClassVar[Callable[..., ProducerMethods]]
+    _new_consumer: ClassVar[Callable[..., GroupClient]]
+    _new_share_consumer: ClassVar[Callable[..., ShareConsumerClient]]
 
     def _set_up(self, bootstrap: str | Sequence[str] | Cluster, options: dict[str, Any]) -> None:
         check_names(self._name, bootstrap, options, QueueOptions, ClientConfig)
@@ -53,57 +91,151 @@ class ServiceClient:
         self._messages = self.new_producer(partitioner_ignore_keys=True)
         self._lock = threading.Lock()
         self._topics: QueueTopics | None = None
-        self._members: dict[QueueConsumerClient | QueueProducerClient, None] = {}
+        self._share_queues: ShareQueues | None = None
+        self._members: dict[QueueConsumerClient[Any] | QueueProducerClient, None] = {}
+        self._counted = ServiceMetrics()  # by those that are closed
         self._is_closed = False
 
     @property
     def clock(self) -> Clock:
         return self._runtime.clock
 
+    @property
+    def client_id(self) -> str:
+        return self._runtime.config.client_id
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a forked child, and the service its parent's."""
+        return self._runtime.is_forked
+
+    def check_usable(self) -> None:
+        """Raise ClosedError in a forked child: its messages are the parent's."""
+        self._runtime.check_usable()
+
+    def queue(self, name: str) -> Queue[P, C]:
+        """Return the queue of this name. Contacts no broker."""
+        return Queue(self, checked_name(name))
+
+    get_or_create_queue = queue
+
     def new_producer(self, **options: Any) -> ProducerMethods:
         """Return a producer of the service's face on its connections."""
-        raise NotImplementedError
+        return type(self)._new_producer(self._cluster, **self._client_options, **options)
 
     def new_consumer(self, **options: Any) -> GroupClient:
         """Return a consumer of the service's face on its connections."""
-        raise NotImplementedError
+        return type(self)._new_consumer(self._cluster, **self._client_options, **options)
+
+    def new_share_consumer(self, **options: Any) -> ShareConsumerClient:
+        """Return a share consumer of the service's face on its connections."""
+        return type(self)._new_share_consumer(self._cluster, **self._client_options, **options)
+
+    # -- the backend
+
+    async def _share(self) -> ShareQueues | None:
+        """Return the queues on share groups; None where a tracker has them. Asks the cluster once, with "auto"."""
+        if self.options.backend == "auto":
+            self.options = replace(self.options, backend=await choose_backend(self._setup(self.waiter), self.options))
+        if self.options.backend == "tracker":
+            return None
+        if self._share_queues is None:
+            self._share_queues = ShareQueues(self.options)
+        return self._share_queues
+
+    def _setup(self, waiter: Waiter) -> TopicSetup:
+        if self._is_closed:
+            raise ClosedError("the service is closed")
+        return TopicSetup(self.options, self._runtime, waiter, self.clock.now() + _OPEN_SECONDS)
 
     async def new_backend(self, queue: str, counters: ConsumerCounters) -> Backend:
         """Return what a consumer of the queue takes messages from."""
-        return TrackerBackend(self, queue, await self.topics(), counters)
+        share = await self._share()
+        if share is None:
+            return TrackerBackend(self, queue, await self.topics(), counters)
+        place = await share.place(self._setup(self.waiter), queue)
+        await share.prepare_group(self._setup(self.waiter), queue)
+        return ShareBackend(self, queue, place, counters)
 
-    async def deliver(self, message: ProducedMessage) -> ProduceResponse:
-        """Send a record by the producer of all queues."""
-        (response,) = await self._messages._send_all([message])
-        return response
+    async def place(self, queue: str) -> QueuePlace:
+        """Return where the messages of a queue are; create or check the topics the first time."""
+        share = await self._share()
+        if share is not None:
+            return share.known.get(queue) or await share.place(self._setup(self.waiter), queue)
+        topics = await self.topics()
+        return QueuePlace(
+            self.options.message_topic, topics.message_partitions, topics.message_bytes_max, topics.marker_retention_ms
+        )
+
+    async def deliver(self, messages: Sequence[ProducedMessage]) -> list[ProduceResponse]:
+        """Send records by the producer of all queues."""
+        return await self._messages._send_all(messages)
+
+    async def settled(self, response: ProduceResponse) -> None:
+        """Wait until a record has a result."""
+        if not response.done():
+            signal = self.waiter.signal()
+            response.add_done_callback(lambda _: signal.set())
+            await signal.wait()
+
+    async def stored(self, response: ProduceResponse) -> None:
+        """Wait until a record is stored. Raises its error."""
+        await self.settled(response)
+        response.result()
 
     async def flush_messages(self, timeout: float | None) -> None:
         await self._messages._flush(timeout)
 
     async def topics(self) -> QueueTopics:
         """Return what is known of the topics; create or check them the first time."""
+        if await self._share() is not None:
+            raise ConfigurationError(
+                "these queues are on share groups, and need no tracker",
+                remedy='run none; trackers are for backend="tracker"',
+            )
         if self._topics is None:
             if self._is_closed:
                 raise ClosedError("the service is closed")
             self._topics = await QueueTopics.open(self.options, self._runtime, self.waiter, _OPEN_SECONDS)
         return self._topics
 
-    def _added(self, member: QueueConsumerClient | QueueProducerClient) -> None:
+    # -- members
+
+    def _added(self, member: QueueConsumerClient[Any] | QueueProducerClient) -> None:
         with self._lock:
             if self._is_closed:
                 raise ClosedError("the service is closed")
             self._members[member] = None
 
-    def forget(self, member: QueueConsumerClient | QueueProducerClient) -> None:
+    def forget(self, member: QueueConsumerClient[Any] | QueueProducerClient) -> None:
         """Close this member no more: it is closed."""
+        counted = member.metrics()
+        if isinstance(counted, ConsumerCounters):
+            counted.in_progress = counted.buffered = 0
+            counted.oldest_in_progress_seconds = 0.0
         with self._lock:
-            self._members.pop(member, None)
+            if member in self._members:
+                del self._members[member]
+                self._counted.add(member.queue, counted)
+
+    def metrics(self) -> ServiceMetrics:
+        """Return what producers and consumers have counted, by queue: a copy of now."""
+        with self._lock:
+            found, members = self._counted.copy(), list(self._members)
+        for member in members:
+            found.add(member.queue, member.metrics())
+        return found
+
+    collect_metrics = metrics  # as exporters call it
 
     async def _close(self, timeout: float | None = 30.0) -> None:
         """Close the consumers and producers of all queues, which give back and deliver what they have.
 
         A second call does nothing.
         """
+        if self.is_forked:
+            self._is_closed = True
+            return
         with self._lock:
             if self._is_closed:
                 return
@@ -116,6 +248,9 @@ class ServiceClient:
         self._runtime.close(1.0)
         if self._is_own:
             self._cluster.close(1.0)
+
+    async def _leave(self, error: BaseException | None) -> None:
+        await self._close()
 
     def __repr__(self) -> str:
         topics = f"{self.options.message_topic} and {self.options.marker_topic}"
@@ -131,32 +266,9 @@ def checked_name(queue: object) -> str:
     return queue
 
 
-class Queue:
-    """A queue of a service: a name. To make one costs nothing, and creates nothing at the brokers."""
-
-    def __init__(self, service: Service, name: str) -> None:
-        self._service = service
-        self.name = name
-
-    def producer(self) -> Producer:
-        """Return a producer of this queue."""
-        producer = Producer(self._service, self.name)
-        self._service._added(producer)
-        return producer
-
-    def consumer(self) -> Consumer:
-        """Return a consumer of this queue. The consumers of a queue, in any process, share its messages."""
-        consumer = Consumer(self._service, self.name)
-        self._service._added(consumer)
-        return consumer
-
-    def __repr__(self) -> str:
-        return f"<kwire.queue.Queue {self.name!r}>"
-
-
 @documents_options(QueueOptions, ClientConfig)
-class Service(ServiceClient):
-    """Message queues on Kafka: any number of them, by name, on two topics.
+class Service(ServiceClient[Producer, Consumer], BlockingContext):
+    """Message queues on Kafka: any number of them, by name.
 
     >>> with kwire.queue.Service("localhost:9092") as service:         # doctest: +SKIP
     ...     queue = service.queue("emails")
@@ -165,38 +277,24 @@ class Service(ServiceClient):
     ...     message.ack()
 
     Messages are acknowledged one by one, in any order. One that is not acknowledged, because its consumer died, comes
-    again: a `Tracker` must run somewhere, as `kwire queue tracker` or in a thread.
+    again: with the backend "tracker" a `Tracker` must run somewhere, as `kwire queue tracker` or in a thread; with
+    "share" the brokers see to it.
     """
 
     waiter = BLOCKING
     _name = "kwire.queue.Service"
+    _producer = Producer
+    _consumer = Consumer
+    _new_producer = RecordProducer
+    _new_consumer = RecordConsumer
+    _new_share_consumer = ShareConsumer
 
     @translate_bootstrap("kwire.queue.Service")
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[QueueKwargs]) -> None:
         self._set_up(bootstrap, dict(options))
 
-    def queue(self, name: str) -> Queue:
-        """Return the queue of this name. Contacts no broker."""
-        return Queue(self, checked_name(name))
-
-    get_or_create_queue = queue
-
     def tracker(self) -> Tracker:
         """Return a redelivery tracker of these queues. Some process must run one; several share the work."""
         return Tracker(self)
 
-    def new_producer(self, **options: Any) -> RecordProducer:
-        return RecordProducer(self._cluster, **self._client_options, **options)
-
-    def new_consumer(self, **options: Any) -> RecordConsumer:
-        return RecordConsumer(self._cluster, **self._client_options, **options)
-
-    close = blocking(ServiceClient._close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        run_blocking(self._close())
+    close = blocking(ServiceClient[Producer, Consumer]._close)

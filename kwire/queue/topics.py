@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -41,6 +42,7 @@ class QueueTopics:
     """What the service needs to know of its topics."""
 
     message_topic_id: UUID
+    message_partitions: int
     marker_partitions: int
     message_bytes_max: int  # of payload and headers
     marker_retention_ms: int  # -1: for ever
@@ -51,10 +53,27 @@ class QueueTopics:
 
         Raises ConfigurationError with all that is wrong, BrokerError or RequestTimeoutError.
         """
-        return await _Opening(options, runtime, waiter, runtime.clock.now() + timeout).run()
+        setup = TopicSetup(options, runtime, waiter, runtime.clock.now() + timeout)
+        names = [options.message_topic, options.marker_topic]
+        names += [options.dead_letters] if options.dead_letters else []
+        topics, configs = await setup.prepare(names)
+        return cls(
+            topics[options.message_topic].id,
+            len(topics[options.message_topic].partitions),
+            len(topics[options.marker_topic].partitions),
+            message_bytes_max(configs),
+            int(configs[options.marker_topic].get("retention.ms", _MARKERS_RETENTION_MS)),
+        )
 
 
-class _Opening:
+def message_bytes_max(configs: Mapping[str, Mapping[str, str]]) -> int:
+    """Return how many bytes a message may have, with its headers, so that each of these topics takes it."""
+    return min(int(one.get("max.message.bytes", 1_048_588)) for one in configs.values()) - _OVERHEAD_BYTES
+
+
+class TopicSetup:
+    """Creates topics or checks them, and asks the cluster what else must be known, until a deadline."""
+
     def __init__(self, options: QueueOptions, runtime: LoopThread, waiter: Waiter, deadline: float) -> None:
         self._options = options
         self._runtime = runtime
@@ -62,38 +81,51 @@ class _Opening:
         self._deadline = deadline
         self._is_created = False
 
-    async def run(self) -> QueueTopics:
-        options = self._options
-        names = [options.message_topic, options.marker_topic]
-        names += [options.dead_letters] if options.dead_letters else []
-        topics = await self._topics(names)
-        configs = await self._configs(names)
-        problems = [
-            problem for name in names for problem in self._problems(name, configs[name], topics[name])
-        ]  # fmt: skip
-        if problems and options.check_topics:
+    async def prepare(
+        self, names: Sequence[str], more_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    ) -> tuple[dict[str, Topic], dict[str, Mapping[str, str]]]:
+        """Create the topics that do not exist, check the others; return all of them and their configurations.
+
+        `more_configs` are for topics that are created, by name.
+        """
+        topics = await self._topics(names, more_configs)
+        configs = await self.configs(_TOPIC, names)
+        problems = [problem for name in names for problem in self._problems(name, configs[name], topics[name])]
+        if problems and self._options.check_topics:
             raise ConfigurationError(
                 "the topics are not fit for queues: " + "; ".join(problems),
                 remedy="change the configuration of the topics, or give check_topics=False and live with it",
             )
         for problem in problems:
             _log.warning("queues: %s", problem)
-        largest = min(int(configs[name].get("max.message.bytes", 1_048_588)) for name in names)
-        return QueueTopics(
-            topics[options.message_topic].id,
-            len(topics[options.marker_topic].partitions),
-            largest - _OVERHEAD_BYTES,
-            int(configs[options.marker_topic].get("retention.ms", _MARKERS_RETENTION_MS)),
-        )
+        return topics, configs
 
-    async def _topics(self, names: Sequence[str]) -> dict[str, Topic]:
+    async def exists(self, name: str) -> bool:
+        """Return whether there is a topic of this name."""
+        return name in (await self._known([name])).topics
+
+    async def any_broker(self) -> int:
+        """Return the id of a broker."""
+        return min((await self._known([])).brokers)
+
+    async def feature(self, name: str) -> int:
+        """Return the level of a feature of the cluster; 0 without it. Some request must have been made before."""
+        future: Future[int] = Future()
+        view = self._runtime.view_for("general")
+        self._runtime.call_soon(lambda: future.set_result(view.feature(name)))
+        return await self._waiter.result_of(future, 5.0)
+
+    async def _known(self, names: Sequence[str]) -> Snapshot:
+        request = MetadataRequest(
+            topics=[MetadataRequest.Topic(name=name) for name in names], allow_auto_topic_creation=False
+        )
+        response = await self.request(ToAny(), MetadataRequest, _constant(request))
+        return Snapshot().updated(response, self._runtime.clock.now())
+
+    async def _topics(self, names: Sequence[str], more_configs: Mapping[str, Mapping[str, str]]) -> dict[str, Topic]:
         """Return the topics; create those that are missing and wait until the brokers know them."""
         while True:
-            request = MetadataRequest(
-                topics=[MetadataRequest.Topic(name=name) for name in names], allow_auto_topic_creation=False
-            )
-            response = await self._request(ToAny(), MetadataRequest, _constant(request))
-            known = Snapshot().updated(response, self._runtime.clock.now())
+            known = await self._known(names)
             found = {name: known.topics[name] for name in names if name in known.topics}
             missing = [name for name in names if name not in found or found[name].error_code]
             if not missing:
@@ -103,11 +135,11 @@ class _Opening:
                 if code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
                     raise broker_error(code, None, api="Metadata", topic=name)
             if not self._is_created:
-                await self._create(missing, len(known.brokers))
+                await self._create(missing, len(known.brokers), more_configs)
                 self._is_created = True
             await self._waiter.signal().wait(_PAUSE_SECONDS)
 
-    async def _create(self, names: Sequence[str], brokers: int) -> None:
+    async def _create(self, names: Sequence[str], brokers: int, more_configs: Mapping[str, Mapping[str, str]]) -> None:
         options = self._options
         if not options.create_topics:
             raise ConfigurationError(
@@ -115,8 +147,11 @@ class _Opening:
                 remedy="create it, or leave create_topics=False out",
             )
         replicas = min(options.replication_factor, max(1, brokers))
-        new = [NewTopic(name, options.partitions, replicas, self._wanted(replicas)) for name in names]
-        response = await self._request(
+        new = [
+            NewTopic(name, options.partitions, replicas, {**self._wanted(replicas), **more_configs.get(name, {})})
+            for name in names
+        ]
+        response = await self.request(
             ToController(),
             CreateTopicsRequest,
             lambda version: CreateTopicsRequest(
@@ -135,20 +170,22 @@ class _Opening:
             "retention.ms": str(_MARKERS_RETENTION_MS),
         }
 
-    async def _configs(self, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
+    async def configs(self, resource_type: int, names: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        """Return the configurations of these topics or groups."""
         request = DescribeConfigsRequest(
             resources=[
-                DescribeConfigsRequest.Resource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
+                DescribeConfigsRequest.Resource(
+                    resource_type=resource_type, resource_name=name, configuration_keys=None
+                )
                 for name in names
             ]
         )
-        response = await self._request(ToAny(), DescribeConfigsRequest, _constant(request))
+        response = await self.request(ToAny(), DescribeConfigsRequest, _constant(request))
         found: dict[str, Mapping[str, str]] = {}
         for result in response.results:
             if result.error_code:
-                raise broker_error(
-                    result.error_code, result.error_message, api="DescribeConfigs", topic=result.resource_name
-                )
+                where = {"topic" if resource_type == _TOPIC else "group": result.resource_name}
+                raise broker_error(result.error_code, result.error_message, api="DescribeConfigs", **where)
             found[result.resource_name] = {one.name: one.value for one in result.configs if one.value is not None}
         return found
 
@@ -177,7 +214,8 @@ class _Opening:
                 )
         return problems
 
-    async def _request(self, route: Route, api: type[Request[R]], build: Callable[[int], Request[R]]) -> R:
+    async def request(self, route: Route, api: type[Request[R]], build: Callable[[int], Request[R]]) -> R:
+        """Send a request and return its response; the caller checks the error codes in it."""
         future: Future[Any] = Future()
 
         def done(result: Response | KwireError | None, now: float) -> None:
@@ -203,4 +241,4 @@ def _constant(request: Request[R]) -> Callable[[int], Request[R]]:
     return lambda version: request
 
 
-__all__ = ["QueueTopics"]
+__all__ = ["QueueTopics", "TopicSetup", "message_bytes_max"]

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kwire.cluster.waiting import Signal, blocking, run_blocking
 from kwire.consumer import ConsumerRecord, TopicPartition
@@ -70,7 +70,7 @@ def _backoff(failures: int) -> float:
 class TrackerClient:
     """What a tracker does, as coroutines that wait by the waiter of its service."""
 
-    def __init__(self, service: ServiceClient) -> None:
+    def __init__(self, service: ServiceClient[Any, Any]) -> None:
         self._service = service
         self._options = service.options
         self._counters = TrackerCounters()
@@ -232,7 +232,7 @@ class Tracker(TrackerClient):
     Made by `Service.tracker`.
     """
 
-    def __init__(self, service: ServiceClient) -> None:
+    def __init__(self, service: ServiceClient[Any, Any]) -> None:
         super().__init__(service)
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None

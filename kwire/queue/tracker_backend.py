@@ -19,11 +19,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kwire.cluster import ClusterView, LoopThread, PendingRequest
-from kwire.cluster.waiting import Signal, Waiter
+from kwire.cluster.waiting import Waiter
 from kwire.consumer import ConsumerRecord, Offset, TopicPartition
 from kwire.consumer.group_client import GroupClient
 from kwire.errors import DeliveryError, KwireError, LeaseLostError
@@ -55,7 +55,11 @@ def marker_partition(identity: Identity, queue: bytes, count: int, format: Marke
 
 
 class TrackerBackend(Backend):
-    def __init__(self, service: ServiceClient, queue: str, topics: QueueTopics, counters: ConsumerCounters) -> None:
+    has_delay = True
+
+    def __init__(
+        self, service: ServiceClient[Any, Any], queue: str, topics: QueueTopics, counters: ConsumerCounters
+    ) -> None:
         self._options: QueueOptions = service.options
         self._waiter: Waiter = service.waiter
         self._service = service
@@ -131,6 +135,7 @@ class TrackerBackend(Backend):
             )
             await self._commit(positions)
         for one, result in zip(deliveries, results, strict=True):
+            one.waited_ms = max(0, result.timestamp_ms - one.timestamp_ms)
             one.timestamp_ms = max(one.timestamp_ms, result.timestamp_ms)  # the broker's time, now
         return deliveries
 
@@ -142,7 +147,7 @@ class TrackerBackend(Backend):
             place = (record.topic, record.partition, record.offset)
             headers = dead_letter_headers(record.headers, "too large for the markers topic", place)
             dead = ProducedMessage(self._options.dead_letters, record.value, self._queue, headers)
-            await self._stored([await self._service.deliver(dead)])
+            await self._stored(await self._service.deliver([dead]))
 
     def _delivery(self, record: ConsumerRecord, now: float) -> Delivery:
         envelope = Envelope.read(record.headers)
@@ -289,10 +294,7 @@ class TrackerBackend(Backend):
         errors: list[KwireError] = []
         results: list[RecordMetadata] = []
         for response in responses:
-            if not response.done():
-                signal = self._waiter.signal()
-                response.add_done_callback(partial(_set, signal))
-                await signal.wait()
+            await self._service.settled(response)
             error = response.exception()
             if error is None:
                 results.append(response.result())
@@ -358,10 +360,8 @@ class TrackerBackend(Backend):
             if not is_lost:
                 place = (self._options.message_topic, delivery.identity.partition, delivery.identity.offset)
                 headers = dead_letter_headers(delivery.headers, reason, place)
-                response = await self._service.deliver(
-                    ProducedMessage(self._options.dead_letters, delivery.payload, self._queue, headers)
-                )
-                await self._stored([response])
+                dead = ProducedMessage(self._options.dead_letters, delivery.payload, self._queue, headers)
+                await self._stored(await self._service.deliver([dead]))
         self._end_lease(delivery)
         self._counters.dead_lettered += 1
         self._send_and_watch(delivery, Marker(MarkerType.END, delivery.identity))
@@ -404,10 +404,6 @@ class TrackerBackend(Backend):
             if self._transactions is not None:
                 await self._transactions._close(timeout)
             await self._records._close(timeout)
-
-
-def _set(signal: Signal, response: ProduceResponse) -> None:
-    signal.set()
 
 
 class KeepAlives:

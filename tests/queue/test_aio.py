@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from kwire.aio import queue as aio
 from kwire.broker import Cluster
 from kwire.errors import SettledError
 from kwire.queue import Service as ThreadService
-from kwire.queue import aio
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])

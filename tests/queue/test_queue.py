@@ -31,35 +31,52 @@ LEASE_MS = 700
 
 
 class World:
-    """A cluster with a service and a tracker, and more of them."""
+    """A cluster with services of one backend, and with trackers."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, backend: str) -> None:
         self._stack = stack
+        self.backend = backend
         self.cluster = stack.enter_context(
             Cluster(
                 brokers=3,
                 group_initial_rebalance_delay_ms=0,
                 consumer_group_heartbeat_interval_ms=200,
                 consumer_group_min_heartbeat_interval_ms=200,
+                share_min_record_lock_ms=100,
+                share_heartbeat_interval_ms=200,
             )
         )
 
     def service(self, **options: Any) -> Service:
         own: dict[str, Any] = {"redelivery_timeout_ms": LEASE_MS, "backoff_ms": 0, "partitions": 3, **options}
+        own.setdefault("backend", self.backend)
         return self._stack.enter_context(Service(self.cluster.bootstrap, **own))
 
     def tracker(self, service: Service) -> Tracker:
         return self._stack.enter_context(service.tracker())
 
+    def redeliverer(self, service: Service) -> None:
+        """Run what delivers messages again whose lease is over, if the brokers do not."""
+        if self.backend == "tracker":
+            self.tracker(service)
+
     def dead_letters(self) -> list[tuple[bytes | None, str]]:
-        records = [one for index in range(3) for one in self.cluster.log("messages-dead-letters", index).records()]
+        topic = "messages-dead-letters" if self.backend == "tracker" else "dlq.messages"
+        records = [one for index in range(3) for one in self.cluster.log(topic, index).records()]
         return [(one.value, (dict(one.headers)["kwire-mq-reason"] or b"").decode()) for one in records]
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
     with ExitStack() as stack:
-        yield World(stack)
+        yield World(stack, "tracker")
+
+
+@pytest.fixture(params=["tracker", "share"])
+def either(request: pytest.FixtureRequest) -> Iterator[World]:
+    """Return a world of each backend: what these tests say holds for both."""
+    with ExitStack() as stack:
+        yield World(stack, request.param)
 
 
 def take(consumer: Consumer, count: int, seconds: float = 10.0) -> list[Message]:
@@ -85,9 +102,9 @@ def put(service: Service, queue: str, *values: bytes, **options: Any) -> None:
 # -- the functional tests of kafka-mq-go (Q63)
 
 
-def test_q63_an_acknowledged_message_does_not_come_again(world: World) -> None:
-    service = world.service()
-    world.tracker(service)
+def test_q63_an_acknowledged_message_does_not_come_again(either: World) -> None:
+    service = either.service()
+    either.redeliverer(service)
     put(service, "jobs", b"hi")
     consumer = service.queue("jobs").consumer()
     (message,) = take(consumer, 1)
@@ -96,19 +113,19 @@ def test_q63_an_acknowledged_message_does_not_come_again(world: World) -> None:
     assert consumer.receive(2 * LEASE_MS / 1000) is None
 
 
-def test_q63_a_refused_message_becomes_a_dead_letter(world: World) -> None:
-    service = world.service()
-    world.tracker(service)
+def test_q63_a_refused_message_becomes_a_dead_letter(either: World) -> None:
+    service = either.service()
+    either.redeliverer(service)
     put(service, "jobs", b"hi")
     consumer = service.queue("jobs").consumer()
     take(consumer, 1)[0].nack("no such job")
-    assert world.dead_letters() == [(b"hi", "no such job")]
+    assert either.dead_letters() == [(b"hi", "no such job")]
     assert consumer.receive(2 * LEASE_MS / 1000) is None
 
 
-def test_q63_f28_a_released_message_comes_again_at_once(world: World) -> None:
-    service = world.service(redelivery_timeout_ms=60_000)
-    world.tracker(service)
+def test_q63_f28_a_released_message_comes_again_at_once(either: World) -> None:
+    service = either.service(redelivery_timeout_ms=60_000)
+    either.redeliverer(service)
     put(service, "jobs", b"hi", headers={"color": b"red"}, message_id="job-1")
     consumer = service.queue("jobs").consumer()
     (first,) = take(consumer, 1)
@@ -118,9 +135,9 @@ def test_q63_f28_a_released_message_comes_again_at_once(world: World) -> None:
     assert again.first_sent_at_ms == first.first_sent_at_ms  # F16
 
 
-def test_q63_two_consumers_share_five_hundred_messages(world: World) -> None:
-    service = world.service(consumer_receive_buffer_capacity=10, redelivery_timeout_ms=60_000)
-    world.tracker(service)
+def test_q63_two_consumers_share_five_hundred_messages(either: World) -> None:
+    service = either.service(consumer_receive_buffer_capacity=10, redelivery_timeout_ms=60_000)
+    either.redeliverer(service)
     queue = service.queue("jobs")
     consumers = [queue.consumer(), queue.consumer()]
     got: list[list[bytes | None]] = [[], []]
@@ -151,16 +168,16 @@ def test_q63_two_consumers_share_five_hundred_messages(world: World) -> None:
     assert Counter(got[0] + got[1]) == Counter(b"%d" % number for number in range(500))
 
 
-def test_q63_two_queues_do_not_mix(world: World) -> None:
-    service = world.service()
+def test_q63_two_queues_do_not_mix(either: World) -> None:
+    service = either.service()
     put(service, "one", b"1", b"11")
     put(service, "two", b"2", b"22")
     assert payloads(take(service.queue("two").consumer(), 2)) == [b"2", b"22"]
     assert payloads(take(service.queue("one").consumer(), 2)) == [b"1", b"11"]
 
 
-def test_q63_a_receive_ends_without_a_message(world: World) -> None:
-    service = world.service()
+def test_q63_a_receive_ends_without_a_message(either: World) -> None:
+    service = either.service()
     consumer = service.queue("jobs").consumer()
     assert consumer.receive(0.2) is None
     consumer.close()
@@ -183,20 +200,21 @@ def test_q25_q64_a_message_of_a_dead_consumer_comes_again(world: World) -> None:
     assert (message.payload, message.deliveries) == (b"hi", 2)
 
 
-def test_q31_q65_a_message_that_takes_longer_than_its_lease_is_kept_alive(world: World) -> None:
-    service = world.service()
-    world.tracker(service)
+def test_q31_q65_a_message_that_takes_longer_than_its_lease_is_kept_alive(either: World) -> None:
+    service = either.service()
+    either.redeliverer(service)
     put(service, "jobs", b"hi")
     consumer = service.queue("jobs").consumer()
     (message,) = take(consumer, 1)
     assert consumer.receive(3 * LEASE_MS / 1000) is None
     message.ack()
-    assert consumer.metrics().markers_sent["keep_alive"] >= 6
+    if either.backend == "tracker":
+        assert consumer.metrics().markers_sent["keep_alive"] >= 6
 
 
-def test_f11_f13_a_handler_that_hangs_loses_its_message(world: World) -> None:
-    service = world.service(max_processing_ms=LEASE_MS)
-    world.tracker(service)
+def test_f11_f13_a_handler_that_hangs_loses_its_message(either: World) -> None:
+    service = either.service(max_processing_ms=LEASE_MS)
+    either.redeliverer(service)
     put(service, "jobs", b"hi")
     consumer = service.queue("jobs").consumer()
     (message,) = take(consumer, 1)
@@ -220,8 +238,8 @@ def test_q91_extend_prolongs_a_lease(world: World) -> None:
     message.ack()
 
 
-def test_a_message_is_settled_once(world: World) -> None:
-    service = world.service()
+def test_a_message_is_settled_once(either: World) -> None:
+    service = either.service()
     put(service, "jobs", b"hi")
     (message,) = take(service.queue("jobs").consumer(), 1)
     message.ack()
@@ -230,9 +248,9 @@ def test_a_message_is_settled_once(world: World) -> None:
             again()
 
 
-def test_q94_a_block_acknowledges_or_gives_back(world: World) -> None:
-    service = world.service(redelivery_timeout_ms=60_000)
-    world.tracker(service)
+def test_q94_a_block_acknowledges_or_gives_back(either: World) -> None:
+    service = either.service(redelivery_timeout_ms=60_000)
+    either.redeliverer(service)
     put(service, "jobs", b"hi")
     consumer = service.queue("jobs").consumer()
     with pytest.raises(ZeroDivisionError), take(consumer, 1)[0]:
@@ -243,8 +261,8 @@ def test_q94_a_block_acknowledges_or_gives_back(world: World) -> None:
     assert again.is_settled
 
 
-def test_f20_no_more_than_max_in_progress(world: World) -> None:
-    service = world.service(max_in_progress=4, consumer_receive_buffer_capacity=4)
+def test_f20_no_more_than_max_in_progress(either: World) -> None:
+    service = either.service(max_in_progress=4, consumer_receive_buffer_capacity=4)
     put(service, "jobs", *(b"%d" % number for number in range(9)))
     consumer = service.queue("jobs").consumer()
     first = take(consumer, 4)
@@ -269,9 +287,9 @@ def test_q75_close_gives_back_what_is_in_progress_and_counts_only_what_was_hande
 # -- dead letters, delay, expiry
 
 
-def test_q72_a_poison_message_is_a_dead_letter_after_exactly_max_deliveries(world: World) -> None:
-    service = world.service(max_deliveries=3)
-    world.tracker(service)
+def test_q72_a_poison_message_is_a_dead_letter_after_exactly_max_deliveries(either: World) -> None:
+    service = either.service(max_deliveries=3)
+    either.redeliverer(service)
     put(service, "jobs", b"poison")
     consumer = service.queue("jobs").consumer()
     deliveries = []
@@ -281,7 +299,7 @@ def test_q72_a_poison_message_is_a_dead_letter_after_exactly_max_deliveries(worl
         message.release()
     assert deliveries == [1, 2, 3]
     assert consumer.receive(1.0) is None
-    assert world.dead_letters() == [(b"poison", "delivered 3 times")]
+    assert either.dead_letters() == [(b"poison", "delivered 3 times")]
 
 
 def test_q82_a_delayed_message_comes_after_its_delay_as_a_first_delivery(world: World) -> None:
@@ -297,13 +315,13 @@ def test_q82_a_delayed_message_comes_after_its_delay_as_a_first_delivery(world: 
     assert again - sent >= 600
 
 
-def test_q83_an_expired_message_is_a_dead_letter(world: World) -> None:
-    service = world.service()
-    world.tracker(service)
+def test_q83_an_expired_message_is_a_dead_letter(either: World) -> None:
+    service = either.service()
+    either.redeliverer(service)
     put(service, "jobs", b"stale", expires_in_ms=1)
     put(service, "jobs", b"fresh")
     assert payloads(take(service.queue("jobs").consumer(), 1)) == [b"fresh"]
-    assert world.dead_letters() == [(b"stale", "expired")]
+    assert either.dead_letters() == [(b"stale", "expired")]
 
 
 def test_q83_a_message_that_expires_in_progress_is_not_delivered_again(world: World) -> None:
@@ -316,17 +334,17 @@ def test_q83_a_message_that_expires_in_progress_is_not_delivered_again(world: Wo
     assert world.dead_letters() == [(b"stale", "expired")]
 
 
-def test_f15_a_message_that_could_not_be_marked_is_refused_by_send(world: World) -> None:
-    service = world.service()
+def test_f15_a_message_that_could_not_be_marked_is_refused_by_send(either: World) -> None:
+    service = either.service()
     with service.queue("jobs").producer() as producer, pytest.raises(MessageTooLargeError, match="take"):
         producer.send(b"x" * 1_048_400)
     put(service, "jobs", b"x" * 1_000_000)
     assert len(take(service.queue("jobs").consumer(), 1)[0].payload or b"") == 1_000_000
 
 
-def test_q71_empty_payloads_and_none_come_back_as_they_are(world: World) -> None:
-    service = world.service(redelivery_timeout_ms=60_000)
-    world.tracker(service)
+def test_q71_empty_payloads_and_none_come_back_as_they_are(either: World) -> None:
+    service = either.service(redelivery_timeout_ms=60_000)
+    either.redeliverer(service)
     with service.queue("jobs").producer() as producer:
         producer.send(b"", headers={"n": b"empty"})
         producer.send(None, headers={"n": b"none", "v": None})
