@@ -6,12 +6,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
+from kwire.admin.acls import Acls
+from kwire.admin.client_metrics import ClientMetrics
 from kwire.admin.cluster import AdminCluster, ClusterDescription
 from kwire.admin.configs import Configs
 from kwire.admin.groups import Groups
+from kwire.admin.log_dirs import LogDirs
 from kwire.admin.noun import checked_names
+from kwire.admin.offsets import Offsets
+from kwire.admin.partitions import Partitions
+from kwire.admin.quotas import Quotas
+from kwire.admin.records import Records
 from kwire.admin.results import Results
+from kwire.admin.tokens import Tokens
 from kwire.admin.topics import CreatedTopic, NewTopic, Topics
+from kwire.admin.transactions import Transactions
+from kwire.admin.users import Users
 from kwire.cluster import ClientConfig, ClientKwargs, Cluster, ClusterEvent, Snapshot, open_loop_thread
 from kwire.cluster.waiting import BLOCKING
 from kwire.errors import KwireError
@@ -40,10 +50,20 @@ class Admin:
         check_names("kwire.Admin", bootstrap, options, ClientConfig)
         self._runtime = open_loop_thread("kwire.Admin", bootstrap, options, "admin")
         self._config = self._runtime.config
+        self.acls = Acls(self._runtime, BLOCKING)
+        self.client_metrics = ClientMetrics(self._runtime, BLOCKING)
         self.cluster = AdminCluster(self._runtime, BLOCKING)
         self.configs = Configs(self._runtime, BLOCKING)
         self.groups = Groups(self._runtime, BLOCKING)
+        self.log_dirs = LogDirs(self._runtime, BLOCKING)
+        self.offsets = Offsets(self._runtime, BLOCKING)
+        self.partitions = Partitions(self._runtime, BLOCKING)
+        self.quotas = Quotas(self._runtime, BLOCKING)
+        self.records = Records(self._runtime, BLOCKING)
+        self.tokens = Tokens(self._runtime, BLOCKING)
         self.topics = Topics(self._runtime, BLOCKING)
+        self.transactions = Transactions(self._runtime, BLOCKING)
+        self.users = Users(self._runtime, BLOCKING)
 
     def __repr__(self) -> str:
         return f"<kwire.Admin {self._config.client_id!r} of {','.join(self._config.bootstrap)}>"

@@ -249,7 +249,7 @@ class ClusterAdmin(Noun):
 
 
 class AdminCluster(ClusterAdmin):
-    """`Admin.cluster`, for threads. Each method blocks for at most `timeout` seconds, by default request_timeout_ms."""
+    """`Admin.cluster`, for threads."""
 
     describe = blocking(ClusterAdmin._describe)
     metadata = blocking(ClusterAdmin._metadata)

@@ -249,7 +249,7 @@ class ConfigAdmin(Noun):
 
 
 class Configs(ConfigAdmin):
-    """`Admin.configs`, for threads. Each method blocks for at most `timeout` seconds, by default request_timeout_ms."""
+    """`Admin.configs`, for threads."""
 
     get = blocking(ConfigAdmin._get)
     append = blocking(ConfigAdmin._append)

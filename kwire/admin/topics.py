@@ -345,7 +345,7 @@ class TopicAdmin(Noun):
 
 
 class Topics(TopicAdmin):
-    """`Admin.topics`, for threads. Each method blocks for at most `timeout` seconds, by default request_timeout_ms."""
+    """`Admin.topics`, for threads."""
 
     create = blocking(TopicAdmin._create)
     create_many = blocking(TopicAdmin._create_many)

@@ -39,7 +39,7 @@ class StoredPassword:
 
     @classmethod
     def of(cls, password: str, *, hash_name: str, salt: bytes, iterations: int) -> StoredPassword:
-        salted = _salted(hash_name, password, salt, iterations)
+        salted = salted_password(hash_name, password, salt, iterations)
         return cls(
             salt,
             iterations,
@@ -79,7 +79,7 @@ class ScramClient:
             raise ScramError("the broker's nonce does not continue ours: its message belongs to another exchange")
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
             raise ScramError(f"the broker requires {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
-        salted = _salted(self._hash, self._password, salt, iterations)
+        salted = salted_password(self._hash, self._password, salt, iterations)
         without_proof = f"c={_CHANNEL},r={nonce}"
         signed = f"{self._first_bare},{server_first},{without_proof}".encode()
         client_key = _mac(self._hash, salted, b"Client Key")
@@ -145,7 +145,7 @@ class ScramServer:
         return f"v={_encoded(_mac(self._hash, stored.server_key, signed))}".encode()
 
 
-def _salted(hash_name: str, password: str, salt: bytes, iterations: int) -> bytes:
+def salted_password(hash_name: str, password: str, salt: bytes, iterations: int) -> bytes:
     return hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
 
 
