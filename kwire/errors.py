@@ -60,6 +60,7 @@ _PLACES: Mapping[str, str] = {
     "topic": "topic {}",
     "partition": "partition {}",
     "group": "group {}",
+    "resource": "{}",
     "path": "field {}",
     "offset": "offset {}",
 }

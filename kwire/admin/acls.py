@@ -154,7 +154,7 @@ class AclAdmin(Noun):
 
         def parse(response: CreateAclsResponse) -> dict[Acl, KwireError | None]:
             return {
-                one: error_or_none(result.error_code, "CreateAcls", result.error_message, acl=one)
+                one: error_or_none(result.error_code, "CreateAcls", result.error_message, resource=f"rule {one}")
                 for one, result in zip(wanted, response.results, strict=True)
             }
 
@@ -220,7 +220,9 @@ def _creation(acl: Acl, version: int) -> CreateAclsRequest.Creation:
     if version >= _PREFIXES_SINCE:
         creation.resource_pattern_type = _PATTERNS[acl.pattern]
     elif acl.pattern != _LITERAL:
-        raise UnsupportedVersionError("the brokers have no prefixed names", remedy="this needs Kafka 2.0", acl=acl)
+        raise UnsupportedVersionError(
+            "the brokers have no prefixed names", remedy="this needs Kafka 2.0", resource=f"rule {acl}"
+        )
     return creation
 
 
@@ -241,6 +243,6 @@ def _removed(response: DeleteAclsResponse) -> list[Acl]:
         check_code(result.error_code, "DeleteAcls", result.error_message)
         for one in result.matching_acls:
             acl = _acl(one, one.resource_type, one.resource_name, one.pattern_type)
-            check_code(one.error_code, "DeleteAcls", one.error_message, acl=acl)
+            check_code(one.error_code, "DeleteAcls", one.error_message, resource=f"rule {acl}")
             found.append(acl)
     return sorted(dict.fromkeys(found), key=str)

@@ -161,9 +161,9 @@ class ClusterAdmin(Noun):
             )
 
         def parse(response: UpdateFeaturesResponse) -> None:
-            check_code(response.error_code, "UpdateFeatures", response.error_message, feature=name)
+            check_code(response.error_code, "UpdateFeatures", response.error_message, resource=f"feature {name}")
             for one in response.results:
-                check_code(one.error_code, "UpdateFeatures", one.error_message, feature=one.feature)
+                check_code(one.error_code, "UpdateFeatures", one.error_message, resource=f"feature {one.feature}")
 
         await self._controlled(UpdateFeaturesRequest, build, parse, deadline)
 
@@ -198,7 +198,7 @@ class ClusterAdmin(Noun):
             )  # fmt: skip
 
         def parse(response: AddRaftVoterResponse) -> None:
-            check_code(response.error_code, "AddRaftVoter", response.error_message, voter=voter)
+            check_code(response.error_code, "AddRaftVoter", response.error_message, resource=f"voter {voter}")
 
         await self._controlled(AddRaftVoterRequest, build, parse, deadline)
 
@@ -208,7 +208,7 @@ class ClusterAdmin(Noun):
         """Take a voter out of the quorum (Kafka 3.9)."""
 
         def parse(response: RemoveRaftVoterResponse) -> None:
-            check_code(response.error_code, "RemoveRaftVoter", response.error_message, voter=voter)
+            check_code(response.error_code, "RemoveRaftVoter", response.error_message, resource=f"voter {voter}")
 
         await self._controlled(
             RemoveRaftVoterRequest,
@@ -223,7 +223,7 @@ class ClusterAdmin(Noun):
         """Have the controller forget a broker that is down for good (KRaft)."""
 
         def parse(response: UnregisterBrokerResponse) -> None:
-            check_code(response.error_code, "UnregisterBroker", response.error_message, broker=broker)
+            check_code(response.error_code, "UnregisterBroker", response.error_message, resource=f"broker {broker}")
 
         await self._controlled(
             UnregisterBrokerRequest, lambda version: UnregisterBrokerRequest(broker_id=broker), parse,
@@ -234,7 +234,9 @@ class ClusterAdmin(Noun):
         """Have the cluster forget a controller that is down for good (Kafka 4.4)."""
 
         def parse(response: UnregisterControllerResponse) -> None:
-            check_code(response.error_code, "UnregisterController", response.error_message, controller=controller)
+            check_code(
+                response.error_code, "UnregisterController", response.error_message, resource=f"controller {controller}"
+            )
 
         await self._controlled(
             UnregisterControllerRequest, lambda version: UnregisterControllerRequest(controller_id=controller), parse,

@@ -289,7 +289,9 @@ def _route(resource: ConfigResource, otherwise: Route) -> Route:
 
 
 def _where(resource: ConfigResource) -> dict[str, object]:
-    return {resource.type: resource.name or "all"}
+    if resource.type in ("topic", "group"):
+        return {resource.type: resource.name}
+    return {"resource": f"{resource.type} {resource.name or 'default'}"}
 
 
 def _pairs(configs: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:

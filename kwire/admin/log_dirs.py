@@ -125,7 +125,7 @@ def _log_dir(broker: int, result: DescribeLogDirsResponse.Result) -> LogDir:
         for one in topic.partitions
     ]
     replicas.sort(key=lambda one: (one.topic, one.partition))
-    error = error_or_none(result.error_code, "DescribeLogDirs", broker=broker, path=result.log_dir)
+    error = error_or_none(result.error_code, "DescribeLogDirs", broker=broker, resource=f"directory {result.log_dir}")
     return LogDir(
         broker, result.log_dir, tuple(replicas), result.total_bytes, result.usable_bytes, result.is_cordoned, error
     )

@@ -115,11 +115,12 @@ class QuotaAdmin(Noun):
             for name, value in values.items()
             if isinstance(value, (int, float)) or value is None
         ]
+        named = " and ".join(f"{name} {value or 'default'}" for name, value in entity.items())
         entry = AlterClientQuotasRequest.Entry(entity=entities, ops=ops)
 
         def parse(response: AlterClientQuotasResponse) -> None:
             (result,) = response.entries
-            error = error_or_none(result.error_code, "AlterClientQuotas", result.error_message, entity=entity)
+            error = error_or_none(result.error_code, "AlterClientQuotas", result.error_message, resource=named)
             if error is not None:
                 raise error
 

@@ -183,7 +183,9 @@ class TransactionAdmin(Noun):
 
         def parse(name: TopicPartition, response: WriteTxnMarkersResponse, in_doubt: bool) -> None:
             code = response.markers[0].topics[0].partitions[0].error_code
-            check_code(code, "WriteTxnMarkers", topic=name[0], partition=name[1], producer_id=producer.producer_id)
+            check_code(
+                code, "WriteTxnMarkers", topic=name[0], partition=name[1], resource=f"producer {producer.producer_id}"
+            )
 
         results = await self._routed(
             {key: ToLeader(*key)}, WriteTxnMarkersRequest,
@@ -268,7 +270,7 @@ def _milliseconds(name: str, duration: timedelta) -> int:
 
 def _described(name: str, response: DescribeTransactionsResponse, in_doubt: bool) -> Transaction:
     (one,) = response.transaction_states
-    check_code(one.error_code, "DescribeTransactions", transactional_id=name)
+    check_code(one.error_code, "DescribeTransactions", resource=f"transactional id {name}")
     started_ms = one.transaction_start_time_ms
     return Transaction(
         name,
@@ -294,5 +296,5 @@ def _active(key: TopicPartition, response: DescribeProducersResponse, in_doubt: 
 
 
 def _fenced(name: str, response: InitProducerIdResponse, in_doubt: bool) -> tuple[int, int]:
-    check_code(response.error_code, "InitProducerId", transactional_id=name)
+    check_code(response.error_code, "InitProducerId", resource=f"transactional id {name}")
     return response.producer_id, response.producer_epoch

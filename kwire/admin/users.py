@@ -60,7 +60,7 @@ class UserAdmin(Noun):
             if result.error_code == ErrorCode.RESOURCE_NOT_FOUND and names is None:
                 continue
             error = error_or_none(
-                result.error_code, "DescribeUserScramCredentials", result.error_message, user=result.user
+                result.error_code, "DescribeUserScramCredentials", result.error_message, resource=f"user {result.user}"
             )
             infos = result.credential_infos
             iterations = {_NAMES.get(one.mechanism, str(one.mechanism)): one.iterations for one in infos}
@@ -105,7 +105,9 @@ class UserAdmin(Noun):
     async def _alter(self, user: str, request: AlterUserScramCredentialsRequest, timeout: float | None) -> None:
         def parse(response: AlterUserScramCredentialsResponse) -> None:
             for result in response.results:
-                error = error_or_none(result.error_code, "AlterUserScramCredentials", result.error_message, user=user)
+                error = error_or_none(
+                    result.error_code, "AlterUserScramCredentials", result.error_message, resource=f"user {user}"
+                )
                 if error is not None:
                     raise error
 

@@ -1,0 +1,312 @@
+"""Every verb of `kwire.Admin` on real brokers, compared with what Kafka's own tools print afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import pytest
+from brokers.cluster import NEWEST, KafkaCluster
+from brokers.configuration import USERS
+
+from kwire import Admin, Consumer, Producer, Sasl
+from kwire.admin import Acl, AclFilter, NewTopic
+from kwire.errors import AuthenticationError, AuthorizationError, BrokerError, ErrorCode, UnsupportedVersionError
+
+T = TypeVar("T")
+_VERSIONS = ("2.8.2", NEWEST)
+_PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module", params=_VERSIONS)
+def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    is_kraft = request.param == NEWEST
+    authorizer = (
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+        if is_kraft
+        else "kafka.security.authorizer.AclAuthorizer"
+    )
+    settings = {
+        "authorizer.class.name": authorizer,
+        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "true",
+        "delegation.token.secret.key" if is_kraft else "delegation.token.master.key": "not a secret",
+        "password.encoder.secret": "not a secret",
+    }
+    if is_kraft:
+        del settings["password.encoder.secret"]
+    with KafkaCluster(request.param, nodes=2, sasl=True, settings=settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def admin(kafka: KafkaCluster) -> Iterator[Admin]:
+    with Admin(kafka.bootstrap) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = request.node.originalname.removeprefix("test_").replace("_", "-")[:60]
+    admin.topics.create(name, partitions=2, replication_factor=1, timeout=60)
+    yield name
+    if admin.topics.exists(name):
+        admin.topics.delete(name)
+
+
+def eventually(read: Callable[[], T], is_right: Callable[[T], bool]) -> T:
+    """Read until the value is right: brokers learn of a change of the controller a moment later."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        value = read()
+        if is_right(value) or time.monotonic() > deadline:
+            assert is_right(value), value
+            return value
+
+
+def is_new(kafka: KafkaCluster) -> bool:
+    return kafka.version == NEWEST
+
+
+def tool(kafka: KafkaCluster, name: str, *arguments: str) -> str:
+    """Return what one of Kafka's tools prints."""
+    classes = {
+        "topics": "org.apache.kafka.tools.TopicCommand" if is_new(kafka) else "kafka.admin.TopicCommand",
+        "configs": "kafka.admin.ConfigCommand",
+        "acls": "kafka.admin.AclCommand",
+    }
+    if is_new(kafka):
+        classes["acls"] = "org.apache.kafka.tools.AclCommand"
+    return kafka.run(classes[name], ["--bootstrap-server", kafka.bootstrap, *arguments]).decode()
+
+
+def test_topics(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
+    described = admin.topics.describe(topic)
+    assert [one.leader in one.replicas for one in described.partitions] == [True, True]
+    admin.topics.add_partitions(topic, 3)
+    admin.topics.create(f"{topic}-checked", dry_run=True)
+    assert not admin.topics.exists(f"{topic}-checked")
+    results = admin.topics.create_many([NewTopic(topic), NewTopic(f"{topic}-more", configs={"retention.ms": "5000"})])
+    assert list(results.ok) == [f"{topic}-more"]
+    printed = tool(kafka, "topics", "--describe")
+    assert f"Topic: {topic}\t" in printed.replace(" \t", "\t")
+    assert "PartitionCount: 3" in printed
+    assert "retention.ms=5000" in printed
+    admin.topics.delete(f"{topic}-more")
+    eventually(admin.topics.list, lambda names: f"{topic}-more" not in names)
+
+
+def test_configs(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
+    admin.configs.set({"retention.ms": 3_600_000, "segment.ms": 50_000}, topic=topic)
+    admin.configs.append({"cleanup.policy": "compact"}, topic=topic)
+    admin.configs.reset(["segment.ms"], topic=topic)
+    found = eventually(
+        lambda: admin.configs.get(topic=topic), lambda entries: entries["cleanup.policy"].value == "delete,compact"
+    )
+    assert (found["retention.ms"].value, found["retention.ms"].source) == ("3600000", "topic")
+    assert found["segment.ms"].is_default
+    printed = tool(kafka, "configs", "--describe", "--entity-type", "topics", "--entity-name", topic)
+    assert "retention.ms=3600000" in printed
+    assert "segment.ms" not in printed
+    node = min(admin.cluster.describe().brokers).id
+    assert "log.dirs" in admin.configs.get(broker=node, documentation=True)
+    admin.configs.set({"log.cleaner.backoff.ms": 16_000}, broker="")
+    try:
+        assert (
+            eventually(
+                lambda: admin.configs.get(["log.cleaner.backoff.ms"], broker=node)["log.cleaner.backoff.ms"],
+                lambda entry: entry.value == "16000",
+            ).source
+            == "cluster"
+        )
+    finally:
+        admin.configs.reset(["log.cleaner.backoff.ms"], broker="")
+    for logger in list(admin.configs.get(broker_logger=node))[:1]:  # there are none without log4j's configuration
+        admin.configs.set({logger: "ERROR"}, broker_logger=node)
+        assert admin.configs.get([logger], broker_logger=node)[logger].value == "ERROR"
+    with pytest.raises(BrokerError) as caught:
+        admin.configs.set({"retention.ms": "soon"}, topic=topic)
+    assert caught.value.code == ErrorCode.INVALID_CONFIG if is_new(kafka) else ErrorCode.INVALID_REQUEST
+
+
+def test_records_and_offsets(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
+    with Producer(kafka.bootstrap) as producer:
+        for number in range(20):
+            producer.send(topic, str(number).encode(), partition=number % 2).result(10)
+    middle = datetime.now() + timedelta(milliseconds=5)
+    ends = admin.offsets.list([topic], "latest")
+    assert {key: one.offset for key, one in ends.items()} == {(topic, 0): 10, (topic, 1): 10}
+    assert admin.records.delete({(topic, 0): 4})[topic, 0] == 4
+    assert admin.offsets.list([(topic, 0)], "earliest")[topic, 0].offset == 4
+    assert admin.records.delete_before(topic, middle).check() == {(topic, 0): 10, (topic, 1): 10}
+    with pytest.raises(BrokerError) as caught:
+        admin.records.delete({(topic, 0): 100})[topic, 0]
+    assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_partitions_move_and_leaders_are_elected(admin: Admin, topic: str) -> None:
+    here = admin.topics.describe(topic).partitions[0].replicas[0]
+    there = next(one.id for one in admin.cluster.describe().brokers if one.id != here)
+    assert admin.partitions.reassign({(topic, 0): [there, here]})[topic, 0] is None
+    eventually(lambda: admin.partitions.reassignments(), lambda moves: not moves)
+    moved = eventually(
+        lambda: admin.topics.describe(topic).partitions[0],
+        lambda one: one.replicas == (there, here) and set(one.isr) == {here, there},
+    )
+    assert moved.replicas == (there, here)
+    results = eventually(
+        lambda: admin.partitions.elect("preferred", [(topic, 0)]),
+        lambda _: admin.topics.describe(topic).partitions[0].leader == there,
+    )
+    assert results[topic, 0] in (True, False)
+    with pytest.raises(BrokerError) as caught:
+        admin.partitions.cancel([(topic, 0)])[topic, 0]
+    assert caught.value.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+def test_acls(kafka: KafkaCluster, admin: Admin) -> None:
+    reading = Acl.allow("User:alice", "read").on(topic="orders-", prefix=True)
+    denying = Acl.deny("User:bob", "write", host="10.0.0.1").on(topic="orders-1")
+    cluster = Acl.allow("User:alice", "describe").on(cluster=True)
+    assert admin.acls.add([reading, denying, cluster]).check() == dict.fromkeys([reading, denying, cluster])
+    found = eventually(lambda: admin.acls.find(), lambda acls: len(acls) == 3)
+    assert set(found) == {reading, denying, cluster}
+    assert set(admin.acls.find(AclFilter(resource="topic", name="orders-1", pattern="match"))) == {reading, denying}
+    printed = tool(kafka, "acls", "--list")
+    assert "resourceType=TOPIC, name=orders-, patternType=PREFIXED" in printed
+    assert "principal=User:bob, host=10.0.0.1, operation=WRITE, permissionType=DENY" in printed
+    assert admin.acls.remove(denying) == [denying]
+    assert set(admin.acls.remove([AclFilter(principal="User:alice")])) == {reading, cluster}
+    eventually(lambda: admin.acls.find(), lambda acls: not acls)
+
+
+def test_a_refused_call_names_what_was_refused(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
+    rule = Acl.deny("User:alice", "alter_configs").on(topic=topic)
+    admin.acls.add(rule)
+    try:
+        with Admin(kafka.addresses("sasl"), sasl=Sasl("PLAIN", "alice", USERS["alice"])) as alice:
+
+            def refused() -> BrokerError | None:
+                try:
+                    alice.configs.set({"retention.ms": 5}, topic=topic)
+                except BrokerError as error:
+                    return error
+                return None
+
+            error = eventually(refused, lambda found: found is not None)
+            assert isinstance(error, AuthorizationError)
+            assert error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert f"topic {topic}" in str(error)
+    finally:
+        admin.acls.remove(rule)
+
+
+def test_quotas(kafka: KafkaCluster, admin: Admin) -> None:
+    admin.quotas.set(user="alice", client_id=None, producer_byte_rate=1_000_000, request_percentage=50)
+    admin.quotas.set(user="alice", client_id=None, request_percentage=None)
+    (quota,) = eventually(
+        lambda: admin.quotas.get(user="alice"), lambda quotas: len(quotas) == 1 and len(quotas[0].values) == 1
+    )
+    assert (quota.entity, quota.values) == ({"user": "alice", "client_id": None}, {"producer_byte_rate": 1e6})
+    printed = tool(kafka, "configs", "--describe", "--entity-type", "users", "--entity-name", "alice",
+                   "--entity-type", "clients", "--entity-default")  # fmt: skip
+    assert "producer_byte_rate=1000000.0" in printed
+    admin.quotas.set(user="alice", client_id=None, producer_byte_rate=5, dry_run=True)
+    admin.quotas.set(user="alice", client_id=None, producer_byte_rate=None)
+    eventually(lambda: admin.quotas.get(user="alice"), lambda quotas: not any(one.values for one in quotas))
+
+
+def test_users_with_scram_passwords(kafka: KafkaCluster, admin: Admin) -> None:
+    admin.users.set_scram("carol", "carol's secret", mechanism="SCRAM-SHA-256", iterations=4_096)
+    carol = eventually(lambda: admin.users.list().ok, lambda users: "carol" in users)["carol"]
+    assert carol.iterations == {"SCRAM-SHA-256": 4_096}
+    sasl = Sasl("SCRAM-SHA-256", "carol", "carol's secret")
+    with Admin(kafka.addresses("sasl"), sasl=sasl) as hers:
+        assert hers.cluster.describe().brokers
+    admin.users.delete_scram("carol", mechanism="SCRAM-SHA-256")
+    with pytest.raises(BrokerError) as caught:
+        admin.users.list(["carol"])["carol"]
+    assert caught.value.code == ErrorCode.RESOURCE_NOT_FOUND
+
+
+def test_delegation_tokens(kafka: KafkaCluster) -> None:
+    with Admin(kafka.addresses("sasl"), sasl=Sasl("PLAIN", "alice", USERS["alice"])) as alice:
+        token = alice.tokens.create(renewers=["User:bob"], lifetime=timedelta(hours=1))
+        assert (token.owner, token.renewers) == ("User:alice", ("User:bob",))
+        assert token.password not in repr(token)
+        assert eventually(alice.tokens.list, lambda tokens: len(tokens) == 1)[0] == token
+        assert alice.tokens.renew(token, by=timedelta(minutes=30)) <= token.lives_until
+        alice.tokens.expire(token)
+        eventually(alice.tokens.list, lambda tokens: not tokens)
+
+
+def test_log_dirs(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
+    with Producer(kafka.bootstrap) as producer:
+        producer.send(topic, b"x" * 1_000, partition=0).result(10)
+    dirs = admin.log_dirs.describe(topics=[topic])
+    assert {one.broker for one in dirs} == {one.id for one in admin.cluster.describe().brokers}
+    sizes = {(one.topic, one.partition): one.size for found in dirs for one in found.replicas}
+    assert sizes[topic, 0] > 1_000
+    replica = next(one for one in dirs if any((log.topic, log.partition) == (topic, 0) for log in one.replicas))
+    with pytest.raises(BrokerError) as caught:
+        admin.log_dirs.move(replica.broker, {(topic, 0): "/nowhere"})[topic, 0]
+    assert caught.value.code == ErrorCode.LOG_DIR_NOT_FOUND
+
+
+def test_transactions(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
+    if not is_new(kafka):
+        with pytest.raises(UnsupportedVersionError):
+            admin.transactions.list()
+        return
+    with Producer(kafka.bootstrap, transactional_id="admin-test") as producer:
+        producer.begin()
+        producer.send(topic, b"in doubt", partition=0).result(10)
+        found = admin.transactions.describe("admin-test")
+        assert (found.state, found.partitions) == ("Ongoing", ((topic, 0),))
+        assert found.started_at is not None
+        assert [one.id for one in admin.transactions.list(states=["Ongoing"])] == ["admin-test"]
+        assert admin.transactions.list(older_than=timedelta(hours=1)) == []
+        (active,) = admin.transactions.producers(topic, 0)
+        assert (active.producer_id, active.transaction_start) == (found.producer_id, 0)
+        assert admin.transactions.hanging(older_than=timedelta(0), topics=[topic]) == []
+        admin.transactions.abort(active)
+        consumer = Consumer(kafka.bootstrap, isolation="read_committed", on_no_offset="earliest")
+        with consumer:
+            consumer.assign([(topic, 0, "earliest")])
+            assert consumer.end_offsets([(topic, 0)])[topic, 0] == 2
+        producer_id, epoch = admin.transactions.fence("admin-test")["admin-test"]
+        assert (producer_id, epoch) > (found.producer_id, found.producer_epoch)
+        producer.close(0)
+
+
+def test_the_cluster(kafka: KafkaCluster, admin: Admin) -> None:
+    described = admin.cluster.describe()
+    assert (len(described.brokers), described.controller is not None) == (2, True)
+    assert eventually(admin.cluster.explain, lambda found: not [one for one in found if "no leader" in one]) is not None
+    if is_new(kafka):
+        assert admin.cluster.features()["metadata.version"].level > 0
+        quorum = admin.cluster.quorum()
+        assert quorum.leader in {one.id for one in quorum.voters}
+        admin.cluster.set_feature("share.version", 1, dry_run=True)
+        admin.client_metrics.set(
+            "etl", ["org.apache.kafka.consumer."], interval_ms=10_000, match={"client_id": "etl-.*"}
+        )
+        subscription = eventually(lambda: admin.client_metrics.get("etl"), lambda one: one.interval_ms == 10_000)
+        assert (subscription.metrics, subscription.match) == (("org.apache.kafka.consumer.",), {"client_id": "etl-.*"})
+        assert admin.client_metrics.list() == ["etl"]
+        admin.client_metrics.delete("etl")
+        with pytest.raises(BrokerError):
+            admin.cluster.unregister_broker(99)
+    else:
+        with pytest.raises(UnsupportedVersionError):
+            admin.cluster.quorum()
+
+
+def test_a_wrong_password_is_a_typed_error(kafka: KafkaCluster) -> None:
+    with (
+        Admin(kafka.addresses("sasl"), sasl=Sasl("PLAIN", "alice", "wrong")) as admin,
+        pytest.raises(AuthenticationError),
+    ):
+        admin.topics.list()
