@@ -233,7 +233,7 @@ class ProducerClient:
             and str(self.settings.partitioner).endswith("single_broker")
         ):
             shared.setdefault("idle_timeout_ms", min(_SINGLE_BROKER_IDLE_MS, self.settings.single_broker_switch_ms))
-        self.runtime = open_loop_thread(client, bootstrap, shared, "producer")
+        self.runtime = self._open_loop(bootstrap, shared)
         config = self.runtime.config
         self.callbacks = Callbacks(
             dispatch or self.runtime.dispatch,
@@ -261,7 +261,7 @@ class ProducerClient:
             self.buffer_pool,
             backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
             request_timeout_ms=config.request_timeout_ms,
-            random=Random(),
+            random=self._new_random(),
         )
         self.metadata_waiter = MetadataWaiter(self.settings.metadata_max_idle_ms / 1000)
         self.is_started = False
@@ -270,6 +270,12 @@ class ProducerClient:
         self._lock = threading.Lock()
         self._record_bytes_max = self.settings.record_bytes_max
         self._time_ms = self.runtime.clock.time_ms
+
+    def _open_loop(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> LoopThread:
+        return open_loop_thread(self._name, bootstrap, options, "producer")
+
+    def _new_random(self) -> Random:
+        return Random()
 
     def start(self) -> None:
         """Start the loop, which opens connections. Raises ClosedError once `stop_accepting` was called."""

@@ -19,6 +19,8 @@ random numbers are simulated. A plan is a function of scenario and seed, and a r
     checker    whether the history keeps every promise, transactions included
     share_members, share_checker
                the same for share groups
+    copiers, copy_checker
+               the same for members that copy records in transactions
     group_scenario, group_history, group_checker, group_world
                the same for groups: families, evidence, promises, and the course of a run
     conduct    whether the requests of the sender keep the rules of order

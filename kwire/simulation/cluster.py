@@ -6,7 +6,7 @@ brokers, leaders and topics between two turns, and copies logs before their reco
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
@@ -292,9 +292,28 @@ class SimulatedCluster:
     def end_offsets(self) -> dict[tuple[str, int], int]:
         return {(one.topic, one.index): one.log.end_offset for one in self.state.partitions()}
 
-    def copy_logs(self) -> None:
-        for name in self.state.topics:
-            self._history.logs += _copies(self.state.topics[name])
+    def copy_logs(self, *, without: str = "") -> None:
+        """Copy the logs of all topics but one."""
+        for name, topic in self.state.topics.items():
+            if name != without:
+                self._history.logs += _copies(topic)
+
+    def committed_records(self, topic: str) -> list[tuple[int, int, bytes | None]]:
+        """Return the records of all committed transactions: partition, offset and value, in the order of the logs."""
+        found: list[tuple[int, int, bytes | None]] = []
+        for partition in self.state.topics[topic].partitions:
+            open_records: defaultdict[int, list[tuple[int, int, bytes | None]]] = defaultdict(list)
+            for stored in partition.log:
+                batch = stored.batch()
+                if not stored.is_control:
+                    open_records[batch.producer_id] += [
+                        (partition.index, record.offset, record.value) for record in batch.records()
+                    ]
+                elif batch.control().kind == "commit":
+                    found += open_records.pop(batch.producer_id, [])
+                else:
+                    open_records.pop(batch.producer_id, None)
+        return sorted(found, key=lambda one: one[:2])
 
     def _settle(self) -> None:
         """Let the brokers send the responses that a change has made possible."""

@@ -154,7 +154,14 @@ class GroupChecker:
             missing = offsets[partition.frontier]
             self._find("committed ahead", event, f"{event.offset}, and {missing} was not processed")
         mine = partition.since.get(event.client, -1.0)
-        later = [name for name, owned in partition.owners.items() if name != event.client and owned.since > mine]
+        later = [
+            name
+            for name, owned in partition.owners.items()
+            if name != event.client
+            and owned.since > mine
+            # A new owner waits for the end of a transaction before it reads.
+            and not (event.is_in_transaction and owned.position is None)
+        ]
         if later:
             self._find("former owner", event, f"offset {event.offset}, and {', '.join(later)} has it")
         partition.committed = event.offset

@@ -10,7 +10,7 @@ from kwire.broker.faults import Cut, Delay, Disconnect, Effect, Mute, Refuse
 from kwire.errors import ErrorCode
 from kwire.protocol import ApiKey
 from kwire.simulation.members import MemberPlan
-from kwire.simulation.scenario import CONFIG, OPTIONS, SETTINGS, Draw, Plan, Scenario
+from kwire.simulation.scenario import CONFIG, OPTIONS, SETTINGS, Draw, GroupKind, Plan, Scenario
 from kwire.simulation.schedule import (
     CloseMember,
     Disturbance,
@@ -69,6 +69,15 @@ _CONSUMER: Mapping[str, Sequence[Any]] = {
     "group_protocol": ("consumer",),
     "remote_assignor": (None, "uniform", "range"),
 }
+_ISOLATIONS = ("read_committed", "read_uncommitted")
+# The producers of members that copy. `keeps_id`: each process of a member has the same transactional id.
+_PRODUCER: Mapping[str, Sequence[Any]] = {
+    "keeps_id": (True, True, False),
+    "transaction_timeout_ms": (2_000, 5_000),
+    "linger_ms": (0, 5),
+    "batch_bytes": (200, 1_000),
+    "delivery_timeout_ms": (1_500, 30_000),
+}
 # What members and their users do, and what happens to a whole cluster.
 _MEMBER_FAULTS: Mapping[str, int] = {
     "kill": 5, "close member": 4, "slow": 3, "raise": 2, "pause": 2, "seek": 1, "grow": 2,
@@ -77,6 +86,18 @@ _CLUSTER_FAULTS: Mapping[str, int] = {
     **_MEMBER_FAULTS, "freeze": 4, "group request": 12, "cut": 4, "silence": 2, "hold": 3, "trickle": 1, "refuse": 2,
     "stop": 5, "move": 3, "lag": 2, "throttle": 1, "metadata": 2, "jump": 1,
 }  # fmt: skip
+
+_COPIERS: Mapping[str, Any] = {
+    "kind": "copiers",
+    "commits": ("transactions",),
+    "options": {"transaction_version": (0, 2, 2), "transaction_marker_ms": (0, 0, 20)},
+    "faults": {**_CLUSTER_FAULTS, "seek": 0, "transaction request": 12},
+    "faults_max": 10,
+}
+_TRANSACTION_APIS = (
+    ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN, ApiKey.END_TXN, ApiKey.PRODUCE, ApiKey.FIND_COORDINATOR,
+)  # fmt: skip
 
 # Requests of groups, with how often they are disturbed.
 _APIS: Mapping[str, Sequence[ApiKey]] = {
@@ -99,7 +120,7 @@ _COORDINATOR_CODES = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-_LEADER_APIS = (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
+_LEADER_APIS = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
 _LEADER_CODES = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -114,6 +135,7 @@ class GroupScenario(Scenario):
     protocol: str = "classic"
     same: tuple[str, ...] = ()  # settings that are the same for all members
     static_share: float = 0.0  # of the members
+    kind: GroupKind = "consumers"
 
     def plan(self, seed: int) -> Plan:
         return _GroupDraw(self, seed).plan()
@@ -123,7 +145,7 @@ def _group(name: str, about: str, **choices: Any) -> GroupScenario:
     parts = {"settings": SETTINGS, "config": CONFIG, "options": {**OPTIONS, **_GROUP_OPTIONS}}
     for part, default in parts.items():
         choices[part] = {**default, **choices.get(part, {})}
-    defaults = {} if choices.get("protocol") == "share" else _MEMBER
+    defaults = {} if choices.get("kind") == "share" else _MEMBER
     choices["member_settings"] = {**defaults, **choices.get("member_settings", {})}
     return GroupScenario(
         name=name, about=about, **{"kafkas": ("newest",), "faults_max": 6, "sends": (10, 20), **choices}
@@ -176,6 +198,7 @@ GROUP_SCENARIOS: Mapping[str, Scenario] = {
             "members of a share group, and all faults",
             member_settings=_SHARE,
             protocol="share",
+            kind="share",
             options=_SHARE_OPTIONS,
             faults={**_CLUSTER_FAULTS, "raise": 0, "pause": 0, "seek": 0},
             faults_max=8,
@@ -189,6 +212,21 @@ GROUP_SCENARIOS: Mapping[str, Scenario] = {
             static_share=0.3,
             faults=_CLUSTER_FAULTS,
             faults_max=10,
+        ),
+        _group(
+            "copiers",
+            "classic members that copy what they read in transactions, of both protocols, and all faults",
+            **_COPIERS,
+            member_settings={**_CLASSIC, "assignors": ("cooperative-sticky", "range"), "isolation": _ISOLATIONS},
+            same=("assignors",),
+        ),
+        _group(
+            "newcopiers",
+            "members of the new protocol (KIP-848) that copy what they read in transactions, and all faults",
+            **_COPIERS,
+            member_settings={**_CONSUMER, "isolation": _ISOLATIONS},
+            same=("remote_assignor",),
+            protocol="consumer",
         ),
     )
 }
@@ -204,7 +242,7 @@ class _GroupDraw(Draw):
 
     def plan(self) -> Plan:
         members = tuple(self._member_plan(name) for name in self._members)
-        return replace(super().plan(), members=members, is_share_group=self._group.protocol == "share")
+        return replace(super().plan(), members=members, group_kind=self._group.kind)
 
     def _member_plan(self, name: str) -> MemberPlan:
         random, scenario = self._random, self._group
@@ -212,14 +250,18 @@ class _GroupDraw(Draw):
         config, work = self._choose(scenario.member_config), (0.0, random.choice((0.0, 0.005, 0.03)))
         starts_at = random.choice((0.0, random.uniform(0.0, self._seconds)))
         poll = random.choice((0.02, 0.1, 1.0))
-        if scenario.protocol == "share":
+        if scenario.kind == "share":
             return MemberPlan(name=name, settings=settings, config=config, work=work, poll=poll, starts_at=starts_at)
         if random.random() < scenario.static_share:
             settings["group_instance_id"] = name
+        producer: dict[str, Any] = {}
+        if scenario.kind == "copiers":
+            producer = self._choose(_PRODUCER)
         commits = random.choice(scenario.commits)
         settings["commit"] = commits if commits in ("auto", "marks") else "manual"
         return MemberPlan(
-            name=name, settings=settings, config=config, commits=commits, work=work, poll=poll, starts_at=starts_at
+            name=name, settings=settings, config=config, commits=commits, work=work, poll=poll, starts_at=starts_at,
+            producer=producer,
         )  # fmt: skip
 
     def _member(self) -> str:
@@ -243,13 +285,14 @@ class _GroupDraw(Draw):
             "raise": lambda: RaiseInCallback(at=self._when(), member=self._member(), times=random.randint(1, 3)),
             "pause": lambda: PauseMember(at=self._when(), member=self._member(), seconds=random.uniform(0.1, 3.0)),
             "seek": lambda: SeekMember(at=self._when(), member=self._member()),
-            "group request": self._group_request,
+            "group request": lambda: self._request(_APIS[self._group.protocol]),
+            "transaction request": lambda: self._request(_TRANSACTION_APIS),
         }  # fmt: skip
         return [makers[kind]()] if kind in makers else super()._make(kind)
 
-    def _group_request(self) -> Disturbance:
+    def _request(self, apis: Sequence[ApiKey]) -> Disturbance:
         random = self._random
-        api = random.choice(_APIS[self._group.protocol])
+        api = random.choice(apis)
         codes = _LEADER_CODES if api in _LEADER_APIS else _COORDINATOR_CODES
         effects: list[Effect] = [
             Refuse(random.choice(codes)), Refuse(random.choice(codes), applied=True), Disconnect(),

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kwire.broker.offsets import OffsetAndMetadata
 from kwire.cluster import PendingRequest
 from kwire.errors import ErrorCode
 from kwire.simulation.checker import Anomaly
 from kwire.simulation.cluster import SimulatedCluster
+from kwire.simulation.copiers import OUTPUT, CopyProcess
+from kwire.simulation.copy_checker import anomalies_of_copies
 from kwire.simulation.group_checker import GroupChecker, GroupPromises
 from kwire.simulation.group_history import CommittedEvent, GroupHistory, MemberEvent, TopicPartition
 from kwire.simulation.history import LogCopy
 from kwire.simulation.members import Member, MemberPlan, Process
 from kwire.simulation.network import Network
 from kwire.simulation.program import Watch
+from kwire.simulation.scenario import GroupKind
 from kwire.simulation.share_checker import anomalies_of_share_group
 from kwire.simulation.share_members import ShareProcess
 
 GROUP = "g"
+_PROCESSES: Mapping[GroupKind, type[Process]] = {"consumers": Process, "share": ShareProcess, "copiers": CopyProcess}
 
 
 class GroupWorld:
@@ -33,7 +37,7 @@ class GroupWorld:
         topics: Sequence[str],
         seed: str,
         *,
-        is_share: bool = False,
+        kind: GroupKind = "consumers",
     ) -> None:
         self.history = GroupHistory()
         self._world = net.world
@@ -41,15 +45,15 @@ class GroupWorld:
         self._live: frozenset[str] = frozenset()
         self._settled_events: int | None = None
         self._found: list[Anomaly] = []
-        self._is_share = is_share
-        make = ShareProcess if is_share else Process
-        if is_share:
+        self._kind = kind
+        self._topics = frozenset(topics)
+        if kind == "share":
             cluster.state.group_configs.alter(GROUP, {"share.auto.offset.reset": "earliest"})
             for broker in cluster.brokers.values():
                 broker.on_acquired = self._acquired
         self._record_commits()
         self.members = {
-            plan.name: Member(net, plan, self.history, topics, cluster.bootstrap, seed, self._watch, make)
+            plan.name: Member(net, plan, self.history, topics, cluster.bootstrap, seed, self._watch, _PROCESSES[kind])
             for plan in plans
         }
         for member in self.members.values():
@@ -71,6 +75,23 @@ class GroupWorld:
             return error
 
         offsets.commit = recorded  # type: ignore[method-assign, assignment]
+        commit_in_transaction, complete = offsets.commit_in_transaction, offsets.complete_transaction
+        clients: dict[tuple[int, TopicPartition], str] = {}
+
+        def pending(group: str, producer_id: int, partition: TopicPartition, committed: OffsetAndMetadata) -> ErrorCode:
+            clients[producer_id, partition] = cluster.acting_client
+            return commit_in_transaction(group, producer_id, partition, committed)
+
+        def completed(producer_id: int, partition: int, *, is_commit: bool) -> None:
+            before = dict(offsets.of(GROUP))
+            complete(producer_id, partition, is_commit=is_commit)
+            for key, committed in offsets.of(GROUP).items():
+                if before.get(key) is not committed:
+                    client = clients[producer_id, key]
+                    self.history.add(CommittedEvent(world.now(), client, key, committed.offset, is_in_transaction=True))
+
+        offsets.commit_in_transaction = pending  # type: ignore[method-assign, assignment]
+        offsets.complete_transaction = completed  # type: ignore[method-assign]
 
     def _acquired(self, client: str, partition: TopicPartition, offset: int) -> None:
         self.history.add(MemberEvent(self._world.now(), "acquired", client, partition, offset))
@@ -92,8 +113,10 @@ class GroupWorld:
         """Return whether all members run, each partition has one owner, and all offsets are committed."""
         for partition in self._cluster.state.partitions():
             key = partition.topic, partition.index
+            if partition.topic not in self._topics:
+                continue
             end = partition.log.end_offset
-            if self._is_share:
+            if self._kind == "share":
                 if not all(self.history.is_delivered(key, offset) for offset in range(end)):
                     return False
                 continue
@@ -116,8 +139,7 @@ class GroupWorld:
     def close(self) -> None:
         for member in self.members.values():
             for process in member.processes:
-                process.consumer.thread.close()
-                process.program.discard()
+                process.discard()
 
     def _processes(self) -> Iterator[Process]:
         for member in self.members.values():
@@ -131,7 +153,8 @@ class GroupWorld:
         return found
 
     @property
-    def loops(self) -> list[Process]:
+    def processes(self) -> list[Process]:
+        """All that ever ran."""
         return [process for member in self.members.values() for process in member.processes]
 
     def anomalies(self, logs: Sequence[LogCopy], *, is_gentle: bool, is_tidy: bool) -> list[Anomaly]:
@@ -139,7 +162,18 @@ class GroupWorld:
             return []  # nobody has to process the records of this run
         found = [Anomaly("member", what) for what in self.history.unexpected]
         records = {(log.topic, log.partition): dict(log.records) for log in logs if not log.is_deleted}
-        if self._is_share:
+        if self._kind == "share":
             return [*found, *anomalies_of_share_group(self.history, records)]
+        if self._kind == "copiers":
+            copies = self._cluster.committed_records(OUTPUT)
+            is_open = [
+                one.index
+                for one in self._cluster.state.topics[OUTPUT].partitions
+                if one.log.producers.first_open_offset() is not None
+            ]
+            found += anomalies_of_copies(records, copies, is_open)
+            for process in self.processes:
+                assert isinstance(process, CopyProcess)
+                found += process.producer.conduct.anomalies
         promises = GroupPromises(is_gentle, is_tidy, self._live, self._settled_events)
         return [*found, *self._found, *GroupChecker(self.history, records, promises).anomalies()]

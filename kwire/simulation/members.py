@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -43,6 +43,7 @@ class MemberPlan:
     commits    "auto", "marks", "manual" after each poll, or "async", which does not wait
     work       seconds for a record: shortest and longest
     poll       seconds that a poll may take
+    producer   options of its producer, if it copies what it reads in transactions
     """
 
     name: str
@@ -52,6 +53,7 @@ class MemberPlan:
     work: tuple[float, float] = (0.0, 0.01)
     poll: float = 0.5
     starts_at: float = 0.0
+    producer: Mapping[str, Any] = field(default_factory=dict)
 
 
 class CallbackFailedError(Exception):
@@ -172,21 +174,33 @@ class Process:
     def _new_consumer(self, *arguments: Any) -> Any:
         return SimulatedConsumer(*arguments)
 
+    @property
+    def threads(self) -> Sequence[SimulatedThread]:
+        """Those of its clients."""
+        return [self.consumer.thread]
+
     # -- what is done to it
 
     def kill(self, *, is_silent: bool) -> None:
         self._end()
         self.program.kill()
-        self.consumer.thread.kill(is_silent=is_silent)
+        for thread in self.threads:
+            thread.kill(is_silent=is_silent)
 
     def freeze(self, seconds: float) -> None:
-        for thing in (self.program, self.consumer.thread.loop):
-            thing.freeze(True)
-        self.world.at(self.world.now() + seconds, self._thaw)
+        self._freeze(True)
+        self.world.at(self.world.now() + seconds, lambda now: self._freeze(False))
 
-    def _thaw(self, now: float) -> None:
-        for thing in (self.program, self.consumer.thread.loop):
-            thing.freeze(False)
+    def _freeze(self, is_frozen: bool) -> None:
+        self.program.freeze(is_frozen)
+        for thread in self.threads:
+            thread.loop.freeze(is_frozen)
+
+    def discard(self) -> None:
+        """Free what it has, after the end of the world."""
+        for thread in self.threads:
+            thread.close()
+        self.program.discard()
 
     # -- the program
 
@@ -216,13 +230,17 @@ class Process:
         for record in records:
             self._note("handed", (record.topic, record.partition), record.offset, record.value)
         for record in records:
-            seconds = self._random.uniform(*self._plan.work)
-            seconds, self.orders.slow_seconds = seconds + self.orders.slow_seconds, 0.0
-            if seconds:
-                await sleep(self.world, seconds)
+            await self._spend_time()
             self._note("processed", (record.topic, record.partition), record.offset)
             if self._plan.commits == "marks":
                 self.consumer.mark(record)
+
+    async def _spend_time(self) -> None:
+        """Work on a record."""
+        seconds = self._random.uniform(*self._plan.work)
+        seconds, self.orders.slow_seconds = seconds + self.orders.slow_seconds, 0.0
+        if seconds:
+            await sleep(self.world, seconds)
 
     async def _commit(self, records: Sequence[ConsumerRecord]) -> None:
         if not (records or self._is_behind) or self._plan.commits not in ("manual", "async"):
@@ -295,5 +313,6 @@ class Process:
             if not isinstance(error, KwireError):
                 raise error
             self.member.history.unexpected.append(f"{self.name}: {type(error).__name__}: {error}")
-        self.consumer.thread.close()
+        for thread in self.threads:
+            thread.close()
         self.member.ended()

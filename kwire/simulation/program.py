@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Generator
 from random import Random
 from typing import Any, ClassVar
 
-from kwire.cluster import ClientConfig, EventLoop, PendingRequest, StateMachine
+from kwire.cluster import ClientConfig, EventLoop, PendingRequest, Snapshot, StateMachine
 from kwire.cluster.requests import ClusterView
 from kwire.cluster.waiting import BlockingWaiter, Signal
 from kwire.errors import ClosedError
@@ -198,6 +198,21 @@ class SimulatedThread:
 
     def view_for(self, purpose: str) -> ClusterView:
         return self.event_loop.view(purpose)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.event_loop.snapshot
+
+    @property
+    def view(self) -> ClusterView:
+        return self.view_for("general")
+
+    def on_fork(self, callback: Callable[[], object]) -> None:
+        """Do nothing: nothing forks."""
+
+    def when_ended(self, callback: Callable[[], object]) -> None:
+        """Call at once: a simulated loop ends at once."""
+        callback()
 
     def check_usable(self) -> None:
         if self.is_closed:

@@ -22,6 +22,7 @@ from kwire.protocol import ApiKey
 from kwire.simulation.checker import Anomaly, Checker, Promises, anomalies_of_transactions
 from kwire.simulation.clients import Job, SimulatedProducer, SimulatedReader
 from kwire.simulation.cluster import SimulatedCluster
+from kwire.simulation.copiers import OUTPUT, OUTPUT_PARTITIONS
 from kwire.simulation.group_world import GroupWorld
 from kwire.simulation.history import History, Sent
 from kwire.simulation.members import Member
@@ -322,6 +323,8 @@ class Run:
         )  # fmt: skip
         for name, partitions in plan.topics.items():
             self.cluster.create_topic(name, partitions)
+        if plan.group_kind == "copiers":
+            self.cluster.create_topic(OUTPUT, OUTPUT_PARTITIONS)
         self._sender = sender
         self.producers: dict[str, SimulatedProducer] = {}  # instances of jobs included
         self.jobs: dict[str, Job] = {}
@@ -337,7 +340,7 @@ class Run:
             plan.members,
             list(plan.topics),
             f"{plan.scenario} {plan.seed}",
-            is_share=plan.is_share_group,
+            kind=plan.group_kind,
         )
         self.injector = Injector(self.net, self.cluster, self.producers, self.jobs, self.group.members)
         self._found: list[Anomaly] = []
@@ -352,7 +355,7 @@ class Run:
             self._found.append(Anomaly("crash", f"at {self.world.now():.3f} s: {type(error).__name__}: {error}"))
             self._found[-1:] = [Anomaly("crash", f"{self._found[-1].what}{_where(error)}")]
         self._find_crashes_of_brokers()
-        self.cluster.copy_logs()
+        self.cluster.copy_logs(without=OUTPUT)  # what copiers write has a checker of its own
         buffered = {name: producer.buffer_pool.used_bytes for name, producer in self.producers.items()}
         self._check_readers()
         try:
@@ -477,7 +480,7 @@ class Run:
         wanted = [
             (producer, topic.name, partition.index)
             for producer in self.producers.values() if not producer.is_closed and producer.sender.transaction is None
-            for topic in self.cluster.state.topics.values()
+            for topic in self.cluster.state.topics.values() if topic.name != OUTPUT
             for partition in topic.partitions
         ]  # fmt: skip
         for attempt in range(_PROBES):
@@ -526,7 +529,7 @@ class Run:
 
     def _check_spinning(self) -> None:
         bound = int(_TURNS_PER_SECOND * self.world.now() + _TURNS_PER_RECORD * len(self.history.sent))
-        members = [process.consumer.thread for process in self.group.loops]
+        members = [thread for process in self.group.processes for thread in process.threads]
         for loop in (self.cluster.loop, *(one.loop for one in (*self._clients, *members))):
             served = 1 + len(self.group.members) if loop is self.cluster.loop else 1
             if loop.turns > bound * served:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Effect, Mute, Refuse
 from kwire.broker.options import FirstSequence
@@ -46,6 +46,8 @@ from kwire.simulation.schedule import (
 )
 
 Versions = Mapping[ApiKey, range]
+# What the members of a group are: consumers, share consumers, or consumers that copy records in transactions.
+GroupKind = Literal["consumers", "share", "copiers"]
 _NONE = range(0)
 
 # The API versions of a Kafka that clients meet; other APIs have the versions of this package.
@@ -117,7 +119,7 @@ class Plan:
     kafka_of: Mapping[int, str] = field(default_factory=dict)  # brokers with another version than `kafka`
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     members: tuple[MemberPlan, ...] = ()  # of the group, if there is one
-    is_share_group: bool = False
+    group_kind: GroupKind = "consumers"
 
     @property
     def recognises_duplicates(self) -> bool:

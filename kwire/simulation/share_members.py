@@ -97,10 +97,7 @@ class ShareProcess(Process):
             self.member.history.unexpected.append(f"{self.name}: close() took {self.world.now() - began:.1f} s")
 
     async def _work(self, record: ShareRecord) -> None:
-        seconds = self._random.uniform(*self._plan.work)
-        seconds, self.orders.slow_seconds = seconds + self.orders.slow_seconds, 0.0
-        if seconds:
-            await sleep(self.world, seconds)
+        await self._spend_time()
         key = (record.topic, record.partition), record.offset
         kind: MemberEventKind = "accepted"
         try:

@@ -52,6 +52,18 @@ def test_a_partition_that_moves_in_order_is_no_anomaly() -> None:
     assert not story.kinds(settled)
 
 
+def test_a_new_owner_reads_only_after_the_end_of_a_transaction() -> None:
+    for reads, found in (((), set()), ((0,), {"former owner"})):
+        story = Story(0)
+        story.see("a", "assigned")
+        story.read("a", 0)
+        story.see("a", "lost")
+        story.see("b", "assigned")
+        story.read("b", *reads)
+        story.history.add(CommittedEvent(9.0, "a", HERE, 1, is_in_transaction=True))
+        assert story.kinds(GroupPromises()) == found
+
+
 def test_a_gap_in_the_log_is_no_anomaly() -> None:
     story = Story(0, 5)
     story.see("a", "assigned")
