@@ -108,6 +108,11 @@ class Service(ServiceClient[Producer, Consumer], AwaitedContext):
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[QueueKwargs]) -> None:
         self._set_up(bootstrap, dict(options))
 
+    dead_letters = awaited(ServiceClient[Producer, Consumer]._dead_letters)
+    redrive = awaited(ServiceClient[Producer, Consumer]._redrive)
+    peek = awaited(ServiceClient[Producer, Consumer]._peek)
+    stats = awaited(ServiceClient[Producer, Consumer]._stats)
+    explain = awaited(ServiceClient[Producer, Consumer]._explain)
     close = awaited(ServiceClient[Producer, Consumer]._close)
 
 

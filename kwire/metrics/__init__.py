@@ -1,4 +1,4 @@
-"""Exporters of `producer.metrics()` for Prometheus and OpenTelemetry.
+"""Exporters of the metrics of clients, queues and trackers for Prometheus and OpenTelemetry.
 
     table       the name, kind and help text of every series
     prometheus  a Collector, and the text format that Prometheus scrapes   (extra `metrics`)
@@ -6,7 +6,7 @@
 
 Nothing is counted here, and no thread runs: a scrape reads the producers' metrics.
 
-Imports: cluster, consumer, producer, share.
+Imports: cluster, consumer, producer, queue, share.
 """
 
 from kwire.metrics.otel import instrument

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from kwire.cluster import BrokerMetrics, Distribution
 from kwire.consumer.lag import Lag
 from kwire.consumer.metrics import ConsumerMetrics
 from kwire.producer.metrics import ProducerMetrics
+from kwire.queue.metrics import QueueMetrics, ServiceMetrics, TrackerCounters
 from kwire.share.metrics import ShareConsumerMetrics
 
 Kind = Literal["counter", "gauge", "histogram"]
 Value = tuple[tuple[str, ...], float | Distribution]  # the values of its labels, and its value
 
 
-Metrics = ProducerMetrics | ConsumerMetrics | ShareConsumerMetrics
+Metrics = ProducerMetrics | ConsumerMetrics | ShareConsumerMetrics | ServiceMetrics | TrackerCounters
+_OfCluster = ProducerMetrics | ConsumerMetrics | ShareConsumerMetrics
 
 
 class Source(Protocol):
-    """A producer or a consumer, of threads or of asyncio."""
+    """A producer, a consumer, a queue service or a tracker, of threads or of asyncio."""
 
     @property
     def client_id(self) -> str: ...
@@ -43,13 +45,13 @@ def _one(name: str, kind: Kind, help: str, unit: str, read: Callable[[Any], floa
 
 
 def _per_broker(name: str, kind: Kind, help: str, unit: str, read: Callable[[BrokerMetrics], float]) -> Series:
-    def values(metrics: Metrics) -> Iterable[Value]:
+    def values(metrics: _OfCluster) -> Iterable[Value]:
         return [((broker.address,), read(broker)) for broker in metrics.cluster.brokers.values()]
 
     return Series(name, kind, help, unit, ("broker",), values)
 
 
-def _latency(metrics: Metrics) -> Iterable[Value]:
+def _latency(metrics: _OfCluster) -> Iterable[Value]:
     for broker in metrics.cluster.brokers.values():
         for api, distribution in broker.latency.items():
             yield (broker.address, api), distribution
@@ -59,7 +61,7 @@ def _failures(metrics: ProducerMetrics) -> Iterable[Value]:
     return [((error,), count) for error, count in metrics.failures.items()]
 
 
-def _metadata_age(metrics: Metrics) -> Iterable[Value]:
+def _metadata_age(metrics: _OfCluster) -> Iterable[Value]:
     age = metrics.cluster.metadata_age
     return [] if age is None else [((), age)]
 
@@ -175,11 +177,97 @@ SHARE_SERIES = (
     *_CLUSTER,
 )  # fmt: skip
 
+
+def _per_queue(
+    name: str, kind: Kind, help: str, unit: str, read: Callable[[QueueMetrics], float | Distribution]
+) -> Series:
+    def values(metrics: ServiceMetrics) -> Iterable[Value]:
+        return [((queue,), read(one)) for queue, one in metrics.queues.items()]
+
+    return Series(name, kind, help, unit, ("queue",), values)
+
+
+def _by_name(name: str, help: str, label: str, read: Callable[[QueueMetrics], Mapping[str, int]]) -> Series:
+    def values(metrics: ServiceMetrics) -> Iterable[Value]:
+        return [((queue, each), count) for queue, one in metrics.queues.items() for each, count in read(one).items()]
+
+    return Series(name, "counter", help, "", ("queue", label), values)
+
+
+def _received(name: str, help: str) -> Series:
+    """Return the series of a counter that consumers of a queue have under this name."""
+    return _per_queue(name, "counter", help, "", lambda m: getattr(m.consumers, name))
+
+
+# The label queue has a hundred values at most: those of further queues are counted together.
+QUEUE_SERIES = (
+    _per_queue("sent", "counter", "Messages stored", "", lambda m: m.producers.sent),
+    _per_queue("send_failed", "counter", "Messages that were not stored", "", lambda m: m.producers.failed),
+    _received("received", "Messages handed out"),
+    _received("filtered_foreign", "Records of other queues that were read"),
+    _received("acked", "Messages acknowledged"),
+    _received("nacked", "Messages refused"),
+    _received("released", "Messages given back"),
+    _received("extended", "Leases extended by the program"),
+    _received("lease_lost", "Messages settled after their lease was over"),
+    _received("delayed", "Messages put off until their time"),
+    _received("expired", "Messages whose time was over"),
+    _received("deduplicated", "Messages dropped since one with their id came before"),
+    _received("dead_lettered", "Messages that became dead letters"),
+    _received("marker_failures", "Markers that were not stored"),
+    _received("commits", "Positions committed"),
+    _received("commit_failures", "Positions that could not be committed"),
+    _received("resets", "Reads that began again after a failure"),
+    _by_name("markers_sent", "Markers, by type", "type", lambda m: m.consumers.markers_sent),
+    _by_name("deliveries", "Messages handed out, by how often so far", "count", lambda m: m.consumers.deliveries),
+    _per_queue("in_progress", "gauge", "Messages not settled", "", lambda m: m.consumers.in_progress),
+    _per_queue("buffered", "gauge", "Of them not handed out", "", lambda m: m.consumers.buffered),
+    _per_queue(
+        "oldest_in_progress_seconds", "gauge", "Time since the oldest message in progress was handed out", "seconds",
+        lambda m: m.consumers.oldest_in_progress_seconds,
+    ),
+    _per_queue(
+        "send_seconds", "histogram", "Time from send to the result", "seconds",
+        lambda m: m.producers.send_time.distribution(),
+    ),
+    _per_queue(
+        "wait_seconds", "histogram", "Time from the append of a message to its lease", "seconds",
+        lambda m: m.consumers.wait_time.distribution(),
+    ),
+    _per_queue(
+        "processing_seconds", "histogram", "Time from the hand-out of a message to its end", "seconds",
+        lambda m: m.consumers.processing_time.distribution(),
+    ),
+)  # fmt: skip
+
+TRACKER_SERIES = (
+    _one("markers", "counter", "Markers read", "", lambda m: m.markers),
+    _one("redelivered", "counter", "Messages sent again, delayed ones included", "", lambda m: m.redelivered),
+    _one("dead_lettered", "counter", "Messages that became dead letters", "", lambda m: m.dead_lettered),
+    _one("dropped", "counter", "Messages given up without a dead letter", "", lambda m: m.dropped),
+    _one("unreadable", "counter", "Markers that could not be read", "", lambda m: m.unreadable),
+    _one("failures", "counter", "Transactions that failed and were made again", "", lambda m: m.failures),
+    _one("commits", "counter", "Positions committed", "", lambda m: m.commits),
+    _one("ticks", "counter", "TICKs written", "", lambda m: m.ticks),
+    _one("clock_jumps", "counter", "Append times that were distrusted", "", lambda m: m.clock_jumps),
+    _one("partitions", "gauge", "Partitions of the markers topic", "", lambda m: m.partitions),
+    _one("replaying", "gauge", "Partitions that redeliver nothing yet", "", lambda m: m.replaying),
+    _one("in_progress", "gauge", "Messages in progress", "", lambda m: m.in_progress),
+    _one("in_progress_bytes", "gauge", "Bytes of these messages", "bytes", lambda m: m.in_progress_bytes),
+    _one("committed_distance", "gauge", "Markers that a successor would read", "", lambda m: m.committed_distance),
+    _one(
+        "redelivery_lateness_seconds", "gauge", "Of the last redelivery, from its deadline on", "seconds",
+        lambda m: m.lateness_ms / 1000,
+    ),
+)  # fmt: skip
+
 # By the kind of client, whose name is in the names of the series.
 TABLES: dict[str, tuple[type[Metrics], tuple[Series, ...]]] = {
     "producer": (ProducerMetrics, SERIES),
     "consumer": (ConsumerMetrics, CONSUMER_SERIES),
     "share_consumer": (ShareConsumerMetrics, SHARE_SERIES),
+    "queue": (ServiceMetrics, QUEUE_SERIES),
+    "queue_tracker": (TrackerCounters, TRACKER_SERIES),
 }
 
 

@@ -13,6 +13,8 @@
     markers          what consumers log about a message in progress; the Protocol Buffers of kafka-mq-go
     tracker          `Tracker`: delivers again what nobody works on any more
     tracker_state    which messages are in progress and which are due, by the markers of one partition
+    dedup            which ids a partition had lately
+    browser          dead letters and their redrive, peek, stats, explain
     options          `QueueOptions`; kafka-mq-go's YAML file
     metrics          what is counted
 
@@ -21,6 +23,7 @@
 Imports: admin, cluster, consumer, net, producer, protocol, share.
 """
 
+from kwire.queue.browser import DeadLetter, MessageState, QueueStats, WaitingMessage
 from kwire.queue.consumer import Consumer
 from kwire.queue.message import Message
 from kwire.queue.options import QueueOptions, read_config
@@ -28,4 +31,7 @@ from kwire.queue.producer import Producer
 from kwire.queue.service import Queue, Service
 from kwire.queue.tracker import Tracker
 
-__all__ = ["Consumer", "Message", "Producer", "Queue", "QueueOptions", "Service", "Tracker", "read_config"]
+__all__ = [
+    "Consumer", "DeadLetter", "Message", "MessageState", "Producer", "Queue", "QueueOptions", "QueueStats", "Service",
+    "Tracker", "WaitingMessage", "read_config",
+]  # fmt: skip

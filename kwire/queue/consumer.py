@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -277,20 +277,24 @@ class QueueConsumerClient(Generic[M]):
             self._is_closed = True
             in_progress, self._in_progress = self._in_progress, set()
             self._buffer.clear()
-        self._service.forget(self)
         self._wake()
-        if self._backend is None:
-            return
+        try:
+            if self._backend is not None:
+                await self._give_back(self._backend, in_progress)
+                await self._backend.close(timeout)
+        finally:
+            self._service.forget(self)
+
+    async def _give_back(self, backend: Backend, in_progress: Iterable[Delivery]) -> None:
         for delivery in sorted(in_progress, key=lambda one: one.identity):
             if delivery.is_settled:
                 continue
             try:
-                await self._backend.release(delivery, 0, is_counted=delivery.handed_out_at is not None)
+                await backend.release(delivery, 0, is_counted=delivery.handed_out_at is not None)
             except LeaseLostError:
                 continue
             except KwireError as error:
                 _log.warning("queue %s: a message is not given back, and comes after its lease: %s", self.queue, error)
-        await self._backend.close(timeout)
 
     async def _leave(self, error: BaseException | None) -> None:
         await self._close()

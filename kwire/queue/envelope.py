@@ -20,6 +20,7 @@ DELAY = "kwire-mq-delay"
 TIMEOUT = "kwire-mq-timeout"
 REASON = "kwire-mq-reason"
 FROM = "kwire-mq-from"
+REDRIVEN = "kwire-mq-redriven"  # of a note in the dead letter topic: the offset of what was sent back
 
 
 @dataclass(slots=True)

@@ -155,9 +155,12 @@ class QueueProducerClient:
         """Wait likewise, and take no more messages."""
         if not self._is_closed:
             self._is_closed = True
-            self._service.forget(self)
-            if not self._service.is_forked:
+            if self._service.is_forked:
+                return
+            try:
                 await self._flush(timeout)
+            finally:
+                self._service.forget(self)
 
     async def _leave(self, error: BaseException | None) -> None:
         await self._close()

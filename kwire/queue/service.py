@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar, Unpack
 
@@ -20,6 +20,7 @@ from kwire.producer import Producer as RecordProducer
 from kwire.producer import ProduceResponse
 from kwire.producer.methods import ProducerMethods
 from kwire.queue.backend import Backend, QueuePlace
+from kwire.queue.browser import Browser, DeadLetter, MessageState, QueueStats, WaitingMessage, check_limit
 from kwire.queue.consumer import Consumer, QueueConsumerClient
 from kwire.queue.metrics import ConsumerCounters, ServiceMetrics
 from kwire.queue.options import QueueKwargs, QueueOptions
@@ -101,6 +102,10 @@ class ServiceClient(Generic[P, C]):
         return self._runtime.clock
 
     @property
+    def runtime(self) -> LoopThread:
+        return self._runtime
+
+    @property
     def client_id(self) -> str:
         return self._runtime.config.client_id
 
@@ -136,32 +141,37 @@ class ServiceClient(Generic[P, C]):
     async def _share(self) -> ShareQueues | None:
         """Return the queues on share groups; None where a tracker has them. Asks the cluster once, with "auto"."""
         if self.options.backend == "auto":
-            self.options = replace(self.options, backend=await choose_backend(self._setup(self.waiter), self.options))
+            self.options = replace(self.options, backend=await choose_backend(self.setup(), self.options))
         if self.options.backend == "tracker":
             return None
         if self._share_queues is None:
             self._share_queues = ShareQueues(self.options)
         return self._share_queues
 
-    def _setup(self, waiter: Waiter) -> TopicSetup:
+    def setup(self) -> TopicSetup:
+        """Return what asks the cluster about topics, for some time."""
         if self._is_closed:
             raise ClosedError("the service is closed")
-        return TopicSetup(self.options, self._runtime, waiter, self.clock.now() + _OPEN_SECONDS)
+        return TopicSetup(self.options, self._runtime, self.waiter, self.clock.now() + _OPEN_SECONDS)
+
+    async def resolve(self) -> None:
+        """Let the options say which backend it is, and thereby the names of topics; ask the cluster once."""
+        await self._share()
 
     async def new_backend(self, queue: str, counters: ConsumerCounters) -> Backend:
         """Return what a consumer of the queue takes messages from."""
         share = await self._share()
         if share is None:
             return TrackerBackend(self, queue, await self.topics(), counters)
-        place = await share.place(self._setup(self.waiter), queue)
-        await share.prepare_group(self._setup(self.waiter), queue)
+        place = await share.place(self.setup(), queue)
+        await share.prepare_group(self.setup(), queue)
         return ShareBackend(self, queue, place, counters)
 
     async def place(self, queue: str) -> QueuePlace:
         """Return where the messages of a queue are; create or check the topics the first time."""
         share = await self._share()
         if share is not None:
-            return share.known.get(queue) or await share.place(self._setup(self.waiter), queue)
+            return share.known.get(queue) or await share.place(self.setup(), queue)
         topics = await self.topics()
         return QueuePlace(
             self.options.message_topic, topics.message_partitions, topics.message_bytes_max, topics.marker_retention_ms
@@ -198,6 +208,39 @@ class ServiceClient(Generic[P, C]):
                 raise ClosedError("the service is closed")
             self._topics = await QueueTopics.open(self.options, self._runtime, self.waiter, _OPEN_SECONDS)
         return self._topics
+
+    # -- looking in
+
+    async def _dead_letters(self, queue: str | None = None, *, limit: int | None = None) -> list[DeadLetter]:
+        """Return dead letters (of one queue, or of all) that were not sent back. Reads the whole dead letter topic."""
+        check_limit("limit", limit)
+        return await Browser(self).dead_letters(queue, limit)
+
+    async def _redrive(
+        self, queue: str | None = None, *, ids: Collection[str] | None = None, limit: int | None = None
+    ) -> int:
+        """Send dead letters (of one queue, or of all; with these ids, or any) back to their queues; return how many.
+
+        They count as not delivered, keep id, headers and the time of their first sending, and do not expire. Each goes
+        back exactly once, also when this is interrupted or runs twice at once: then the later one goes on.
+        """
+        check_limit("limit", limit)
+        if isinstance(ids, str):
+            raise wrong_type("ids", ids, "a collection of ids")
+        return await Browser(self).redrive(queue, ids, limit)
+
+    async def _peek(self, queue: str, count: int = 10) -> list[WaitingMessage]:
+        """Return the first messages of a queue that no consumer has taken. They stay there."""
+        check_limit("count", count)
+        return await Browser(self).peek(checked_name(queue), count)
+
+    async def _stats(self, queue: str) -> QueueStats:
+        """Return how many messages of a queue wait, are in progress, and are dead letters. Reads the topics."""
+        return await Browser(self).stats(checked_name(queue))
+
+    async def _explain(self, id: str) -> MessageState:
+        """Return where the message with this id is, since when, and until when. Reads the topics."""
+        return await Browser(self).explain(id)
 
     # -- members
 
@@ -297,4 +340,9 @@ class Service(ServiceClient[Producer, Consumer], BlockingContext):
         """Return a redelivery tracker of these queues. Some process must run one; several share the work."""
         return Tracker(self)
 
+    dead_letters = blocking(ServiceClient[Producer, Consumer]._dead_letters)
+    redrive = blocking(ServiceClient[Producer, Consumer]._redrive)
+    peek = blocking(ServiceClient[Producer, Consumer]._peek)
+    stats = blocking(ServiceClient[Producer, Consumer]._stats)
+    explain = blocking(ServiceClient[Producer, Consumer]._explain)
     close = blocking(ServiceClient[Producer, Consumer]._close)

@@ -102,7 +102,8 @@ class TopicSetup:
 
     async def exists(self, name: str) -> bool:
         """Return whether there is a topic of this name."""
-        return name in (await self._known([name])).topics
+        found = (await self._known([name])).topics.get(name)
+        return found is not None and not found.error_code
 
     async def any_broker(self) -> int:
         """Return the id of a broker."""

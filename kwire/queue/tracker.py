@@ -175,6 +175,12 @@ class TrackerClient:
             committed_distance=sum(one.committed_distance for one in partitions),
         )
 
+    collect_metrics = metrics  # as exporters call it
+
+    @property
+    def client_id(self) -> str:
+        return self._service.client_id
+
     # -- rebalances, in the call that polls
 
     async def _assigned(self, partitions: Sequence[TopicPartition]) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kwire.cluster import ClusterView, LoopThread, PendingRequest
-from kwire.cluster.waiting import Waiter
+from kwire.cluster.waiting import Waiter, run_blocking
 from kwire.consumer import ConsumerRecord, Offset, TopicPartition
 from kwire.consumer.group_client import GroupClient
 from kwire.errors import DeliveryError, KwireError, LeaseLostError
@@ -32,6 +32,7 @@ from kwire.producer import Producer, ProduceResponse, RecordMetadata
 from kwire.producer.accumulator import murmur2_partition
 from kwire.producer.methods import ProducerMethods
 from kwire.queue.backend import Backend, Delivery
+from kwire.queue.dedup import DedupWindow
 from kwire.queue.envelope import Envelope, dead_letter_headers
 from kwire.queue.markers import Identity, Marker, MarkerFormat, MarkerType, encode_marker, overhead
 from kwire.queue.metrics import ConsumerCounters
@@ -78,6 +79,7 @@ class TrackerBackend(Backend):
         self._transactions: ProducerMethods | None = None
         self._is_subscribed = False
         self._foreign = 0  # records of other queues since the last commit
+        self._windows: dict[int, DedupWindow] = {}  # by partition, with dedup_window_ms
         self._keep_alives = KeepAlives(self._records_runtime, self._send_keep_alives)
         self._lock = threading.Lock()  # guards is_settled, deadline and handed_out_at of deliveries
 
@@ -92,7 +94,8 @@ class TrackerBackend(Backend):
 
     async def fetch(self, limit: int, timeout: float) -> Sequence[Delivery]:
         if not self._is_subscribed:
-            await self._records._subscribe([self._options.message_topic])
+            on_assigned = self._read_windows if self._options.dedup_window_ms else None
+            await self._records._subscribe([self._options.message_topic], on_assigned=on_assigned)
             self._records_runtime.add(self._keep_alives)
             self._is_subscribed = True
         records = await self._records._poll(limit, timeout)
@@ -100,11 +103,15 @@ class TrackerBackend(Backend):
             return []
         own = [record for record in records if record.key == self._queue]
         foreign = len(records) - len(own)
+        duplicates = self._counters.deduplicated
+        if self._windows:
+            own = [record for record in own if self._is_new(record)]
+        duplicates = self._counters.deduplicated - duplicates
         largest = self._topics.message_bytes_max
         unmarkable = [one for one in own if len(one.value or b"") + overhead(one.headers) + len(self._queue) > largest]
         self._foreign += foreign
         self._counters.filtered_foreign += foreign
-        positions = {(record.topic, record.partition): Offset(record.offset + 1) for record in records}
+        positions = {(record.topic, record.partition): self._position_after(record) for record in records}
         deliveries: list[Delivery] = []
         try:
             for record in unmarkable:
@@ -112,7 +119,7 @@ class TrackerBackend(Backend):
                 await self._refuse(record)
             if own:
                 deliveries = await self._start(own, positions)
-            elif unmarkable or self._foreign >= self._options.consumer_max_messages_per_commit:
+            elif unmarkable or duplicates or self._foreign >= self._options.consumer_max_messages_per_commit:
                 await self._commit(positions)
         except BaseException:
             self._rewind(records)
@@ -120,6 +127,44 @@ class TrackerBackend(Backend):
         # Their position is committed and their markers are written: a rebalance need not wait for the handlers.
         await self._records._allow_rebalance()
         return await self._held(deliveries)
+
+    def _read_windows(self, partitions: Sequence[TopicPartition]) -> object:
+        """Read again what the last window of these partitions has; the consumer's callback for an assignment."""
+        return (
+            self._find_windows(partitions)
+            if self._waiter.shares_thread
+            else run_blocking(self._find_windows(partitions))
+        )
+
+    async def _find_windows(self, partitions: Sequence[TopicPartition]) -> None:
+        since_ms = max(0, self._service.clock.time_ms() - self._options.dedup_window_ms)
+        committed = await self._records._committed(partitions)
+        found = await self._records._offsets_at([(*key, since_ms) for key in partitions])
+        for key in partitions:
+            position = committed.get(key)
+            until = 0 if position is None else position.offset
+            self._windows[key[1]] = DedupWindow(self._options.dedup_window_ms, until)
+            first = found.get(key)
+            if first is not None and first < until:
+                self._records.seek(*key, first)
+
+    def _position_after(self, record: ConsumerRecord) -> Offset:
+        """Return the position to commit: none that was committed before, while a window is read again."""
+        window = self._windows.get(record.partition)
+        return Offset(record.offset + 1 if window is None else max(record.offset + 1, window.known_until))
+
+    def _is_new(self, record: ConsumerRecord) -> bool:
+        """Return whether a record is neither read for its id only nor a duplicate."""
+        window = self._windows[record.partition]
+        envelope = Envelope.read(record.headers)
+        if (
+            envelope.id
+            and not envelope.first_at
+            and window.is_duplicate(envelope.id, record.offset, record.timestamp_ms)
+        ):
+            self._counters.deduplicated += record.offset >= window.known_until
+            return False
+        return record.offset >= window.known_until
 
     async def _start(
         self, records: Sequence[ConsumerRecord], positions: dict[TopicPartition, Offset]

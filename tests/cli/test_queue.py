@@ -52,3 +52,47 @@ def test_a_tracker_process_redelivers_and_ends_on_sigterm() -> None:
             _, errors = process.communicate(timeout=20)
         assert process.returncode == 0, errors
         assert "1 redelivered" in errors
+
+
+def test_dead_letters_redrive_peek_stats_and_explain() -> None:
+    with Cluster(brokers=1) as cluster:
+        at = ("-b", cluster.bootstrap, "-X", "partitions=2")
+        assert run("queue", "send", "jobs", *at, "--id", "one", stdin="hi\n").code == 0
+        assert [line["payload"] for line in run("queue", "peek", "jobs", *at).lines()] == ["hi"]
+        (stats,) = run("queue", "stats", "jobs", *at).lines()
+        assert (stats["waiting"], stats["in_progress"], stats["dead_letters"]) == (1, 0, 0)
+        assert run("queue", "explain", "one", *at).lines()[0]["state"] == "waiting"
+        assert len(run("queue", "receive", "jobs", *at, "--count", "1", "--nack", "broken").lines()) == 1
+        (letter,) = run("queue", "dead-letters", "jobs", *at).lines()
+        assert (letter["id"], letter["reason"], letter["payload"]) == ("one", "broken", "hi")
+        assert "broken" in run("queue", "dead-letters", *at, "--format", "table").stdout
+        assert "one is dead letter in queue jobs" in run("queue", "explain", "one", *at, "--format", "table").stdout
+        assert "waiting" in run("queue", "stats", "jobs", *at, "--format", "table").stdout
+        assert run("queue", "redrive", *at).code == 2
+        sent = run("queue", "redrive", "--id", "one", *at)
+        assert (sent.code, sent.stderr) == (0, "1 dead letter sent back.\n")
+        assert run("queue", "redrive", "--id", "one", *at).code == 1
+        assert [line["id"] for line in run("queue", "receive", "jobs", *at, "--count", "1").lines()] == ["one"]
+        gone = run("queue", "explain", "nobody", *at)
+        assert (gone.code, gone.lines()[0]["state"]) == (1, "unknown")
+
+
+def test_queues_on_share_groups() -> None:
+    with Cluster(brokers=1) as cluster:
+        at = ("-b", cluster.bootstrap, "-X", "partitions=2", "-X", "backend=share")
+        assert run("queue", "send", "jobs", *at, stdin="one\ntwo\n").code == 0
+        got = run("queue", "receive", "jobs", *at, "--count", "2").lines()
+        assert sorted(line["payload"] for line in got) == ["one", "two"]
+        ran = run("queue", "tracker", *at)
+        assert ran.code == 2
+        assert 'trackers are for backend="tracker"' in ran.stderr
+        refused = run("queue", "send", "jobs", *at, "--delay", "5", stdin="late\n")
+        assert refused.code == 2
+        assert 'backend="tracker"' in refused.stderr
+
+
+def test_every_command_has_help() -> None:
+    for name in ("send", "receive", "tracker", "stats", "peek", "dead-letters", "redrive", "explain"):
+        ran = run("queue", name, "--help")
+        assert ran.code == 0
+        assert "Usage: kwire queue" in ran.stdout

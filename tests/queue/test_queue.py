@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 import pytest
 
-from kwire.broker import Cluster, Refuse
+from kwire.broker import Refuse
 from kwire.cluster.waiting import run_blocking
 from kwire.errors import (
     ClosedError,
@@ -23,81 +20,10 @@ from kwire.errors import (
     SettledError,
 )
 from kwire.protocol import ApiKey
-from kwire.queue import Consumer, Message, Service, Tracker
+from kwire.queue import Message
 from kwire.queue.tracker_backend import TrackerBackend
 from tests.consumer.test_processor import wait_until
-
-LEASE_MS = 700
-
-
-class World:
-    """A cluster with services of one backend, and with trackers."""
-
-    def __init__(self, stack: ExitStack, backend: str) -> None:
-        self._stack = stack
-        self.backend = backend
-        self.cluster = stack.enter_context(
-            Cluster(
-                brokers=3,
-                group_initial_rebalance_delay_ms=0,
-                consumer_group_heartbeat_interval_ms=200,
-                consumer_group_min_heartbeat_interval_ms=200,
-                share_min_record_lock_ms=100,
-                share_heartbeat_interval_ms=200,
-            )
-        )
-
-    def service(self, **options: Any) -> Service:
-        own: dict[str, Any] = {"redelivery_timeout_ms": LEASE_MS, "backoff_ms": 0, "partitions": 3, **options}
-        own.setdefault("backend", self.backend)
-        return self._stack.enter_context(Service(self.cluster.bootstrap, **own))
-
-    def tracker(self, service: Service) -> Tracker:
-        return self._stack.enter_context(service.tracker())
-
-    def redeliverer(self, service: Service) -> None:
-        """Run what delivers messages again whose lease is over, if the brokers do not."""
-        if self.backend == "tracker":
-            self.tracker(service)
-
-    def dead_letters(self) -> list[tuple[bytes | None, str]]:
-        topic = "messages-dead-letters" if self.backend == "tracker" else "dlq.messages"
-        records = [one for index in range(3) for one in self.cluster.log(topic, index).records()]
-        return [(one.value, (dict(one.headers)["kwire-mq-reason"] or b"").decode()) for one in records]
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    with ExitStack() as stack:
-        yield World(stack, "tracker")
-
-
-@pytest.fixture(params=["tracker", "share"])
-def either(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Return a world of each backend: what these tests say holds for both."""
-    with ExitStack() as stack:
-        yield World(stack, request.param)
-
-
-def take(consumer: Consumer, count: int, seconds: float = 10.0) -> list[Message]:
-    """Receive so many messages."""
-    messages: list[Message] = []
-    while len(messages) < count:
-        message = consumer.receive(seconds)
-        assert message is not None, f"only {len(messages)} of {count} messages came"
-        messages.append(message)
-    return messages
-
-
-def payloads(messages: list[Message]) -> list[bytes | None]:
-    return sorted((message.payload for message in messages), key=lambda one: one or b"")
-
-
-def put(service: Service, queue: str, *values: bytes, **options: Any) -> None:
-    with service.queue(queue).producer() as producer:
-        for response in [producer.send(value, **options) for value in values]:
-            response.result(10)
-
+from tests.queue.worlds import LEASE_MS, World, payloads, put, take
 
 # -- the functional tests of kafka-mq-go (Q63)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from kwire import Producer
 from kwire.queue.markers import NO_TOPIC_ID, Identity, Marker, MarkerType, encode_marker
 from tests.consumer.test_processor import wait_until
-from tests.queue.test_queue import World, payloads, put, take, world
-
-__all__ = ["world"]  # the fixture
+from tests.queue.worlds import World, payloads, put, take
 
 RIGHT = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"}
 
