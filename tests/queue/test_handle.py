@@ -183,7 +183,7 @@ def test_q93_tasks_handle_messages_and_a_cancelled_one_gives_its_message_back(wo
                 got.append((message.payload, message.deliveries))
                 if len(got) == 1:
                     consumer.stop()
-                    await asyncio.sleep(60)
+                    await asyncio.Event().wait()
                 if len(got) == 3:
                     consumer.stop()
 

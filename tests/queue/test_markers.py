@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from random import Random
 from uuid import UUID
 
@@ -20,23 +22,35 @@ from kwire.queue.markers import (
 
 PLACE = Identity(NO_TOPIC_ID, 3, 300)
 
-# Bytes as proto3 writes them, field by field: version and type are absent where they are 0 (V1, START).
-GO_MARKERS = [
-    (
-        Marker(MarkerType.START, PLACE, 10_000, b"jobs", b"hi"),
-        "1a050803" + "10ac02" + "20904e" + "2a046a6f6273" + "32026869",
-    ),
-    (Marker(MarkerType.END, PLACE), "1001" + "1a05080310ac02"),
-    (Marker(MarkerType.KEEP_ALIVE, PLACE, 10_000), "1002" + "1a05080310ac02" + "20904e"),
-    (Marker(MarkerType.START, Identity(NO_TOPIC_ID, 0, 0), 1), "1a00" + "2001"),
-    (Marker(MarkerType.END, Identity(NO_TOPIC_ID, 0, 1 << 40)), "1001" + "1a07" + "10808080808020"),
-]
+GO_START = "1a050803" + "10ac02" + "20904e" + "2a046a6f6273" + "32026869"
+HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize(("marker", "data"), GO_MARKERS)
-def test_q13_markers_of_kafka_mq_go(marker: Marker, data: str) -> None:
-    assert encode_marker(marker, "kafka-mq-v1").hex() == data
-    assert decode_marker(bytes.fromhex(data)) == marker
+def recorded(name: str) -> list[tuple[Marker, bytes]]:
+    """Return markers and bytes that Go's Protocol Buffers library wrote or read: see tools/recording/go_markers."""
+    found = []
+    for line in (HERE / name).read_text().splitlines():
+        one = json.loads(line)
+        identity = Identity(NO_TOPIC_ID, one["partition"], one["offset"])
+        key, value = one["key"].encode() or None, bytes.fromhex(one["value_hex"]) or None
+        marker = Marker(one["type"], identity, one["redeliver_after_ms"], key, value)
+        found.append((marker, bytes.fromhex(one["bytes_hex"])))
+    return found
+
+
+@pytest.mark.parametrize(("marker", "data"), recorded("go_markers.jsonl"))
+def test_q13_markers_that_go_wrote(marker: Marker, data: bytes) -> None:
+    assert encode_marker(marker, "kafka-mq-v1") == data
+    assert decode_marker(data) == marker
+
+
+@pytest.mark.parametrize(("as_go_read_it", "data"), recorded("own_markers.jsonl"))
+def test_q13_go_reads_in_our_markers_what_it_knows(as_go_read_it: Marker, data: bytes) -> None:
+    ours = decode_marker(data)
+    assert encode_marker(ours) == data
+    assert as_go_read_it == Marker(
+        ours.type, ours.identity._replace(topic_id=NO_TOPIC_ID), ours.redeliver_after_ms, ours.key, ours.value or None
+    )
 
 
 def test_q13_what_kafka_mq_go_lacks_becomes_what_it_has() -> None:
@@ -50,9 +64,11 @@ def test_q13_what_kafka_mq_go_lacks_becomes_what_it_has() -> None:
 def test_q13_a_go_service_reads_our_markers_as_its_own() -> None:
     """Our additional fields have numbers that it skips; the others stay where they are."""
     own = encode_marker(Marker(MarkerType.START, Identity(UUID(int=7), 3, 300), 10_000, b"jobs", b"hi", (("a", b"1"),)))
-    first = bytes.fromhex("0801" + GO_MARKERS[0][1])
+    first = bytes.fromhex("0801" + GO_START)
     assert own[: len(first)] == first
-    assert decode_marker(first + bytes.fromhex("f80105")) == GO_MARKERS[0][0]  # field 31, unknown here
+    assert decode_marker(first + bytes.fromhex("f80105")) == Marker(
+        0, PLACE, 10_000, b"jobs", b"hi"
+    )  # field 31, unknown here
 
 
 def test_random_markers_come_back() -> None:
