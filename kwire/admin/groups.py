@@ -155,7 +155,7 @@ class GroupLag:
 
 
 class GroupAdmin(Noun):
-    """What both faces share. The coroutines wait by the client's waiter only."""
+    """The methods of `Admin.groups` as coroutines, which wait only through the client's waiter."""
 
     # -- groups
 
@@ -633,7 +633,7 @@ def _share_group(group: str, response: ShareGroupDescribeResponse, in_doubt: boo
 def _classic_group(group: str, response: DescribeGroupsResponse, in_doubt: bool) -> Group:
     one = response.groups[0]
     _check(one.error_code, group, "DescribeGroups", one.error_message)
-    if one.group_state == "Dead":  # before v6 a coordinator says so of a group that it does not have
+    if one.group_state == "Dead":  # before v6 this is the response for an unknown group
         raise broker_error(ErrorCode.GROUP_ID_NOT_FOUND, api="DescribeGroups", group=group)
     members = tuple(_classic_member(member, one.protocol_type) for member in one.members)
     return Group(group, "classic", one.group_state, one.protocol_type, one.protocol_data, members=members)
@@ -683,7 +683,7 @@ _DESCRIPTIONS: tuple[tuple[Any, Any, Any], ...] = (
 def _deleted(group: str, response: DeleteGroupsResponse, in_doubt: bool) -> None:
     code = response.results[0].error_code
     if code == ErrorCode.GROUP_ID_NOT_FOUND and in_doubt:
-        return  # an attempt without a response has deleted it
+        return  # an earlier attempt, whose response was lost, has deleted it
     _check(code, group, "DeleteGroups", response.results[0].error_message)
 
 

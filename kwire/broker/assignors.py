@@ -41,7 +41,7 @@ def uniform(members: Members, counts: PartitionCounts) -> Targets:
 
 
 def _uniform_homogeneous(members: Members, counts: PartitionCounts) -> Targets:
-    """Return quotas that differ by one at most. Who has more than the quota gives the rest to those who have less."""
+    """Return quotas that differ by one at most. Members above their quota give the rest to members below theirs."""
     if not members:
         return {}
     topics = next(iter(members.values())).topics

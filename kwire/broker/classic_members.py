@@ -51,7 +51,7 @@ _UPGRADES, _DOWNGRADES = ("bidirectional", "upgrade"), ("bidirectional", "downgr
 
 
 class ClassicMembers:
-    """The classic protocol in consumer groups, with the methods of `GroupCoordinator`. Nobody waits: results are
+    """The classic protocol in consumer groups, with the methods of `GroupCoordinator`. No request waits: results are
     returned at once."""
 
     def __init__(

@@ -74,7 +74,7 @@ Downgrade = Callable[[ConsumerGroup, ConsumerMember, float], bool]
 
 
 class ConsumerGroupCoordinator:
-    """All consumer groups of the cluster. `migration` sets `upgrade` and `downgrade`."""
+    """All consumer groups of the cluster. `classic_members` sets `upgrade` and `downgrade`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""`python -m kwire.cli`: run the command line where the `kwire` script is not on the path."""
+"""Run the command line by `python -m kwire.cli`, where the `kwire` script is not on the path."""
 
 from kwire.cli import main
 

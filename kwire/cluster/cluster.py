@@ -161,7 +161,7 @@ class HostLoopThread(LoopThread):
 
 
 class SharedLoopThread(LoopThread):
-    """What one client has instead of a loop thread of its own: a part in that of a `Cluster`.
+    """A client's part of the loop thread of a `Cluster`, in place of a loop thread of its own.
 
     It has its own options, callback thread and end. `close` takes the client out of the loop, which goes on.
     """
@@ -191,7 +191,7 @@ class SharedLoopThread(LoopThread):
         return self._is_closing or self._host.is_closed
 
     def on_loop_or_after(self, function: Callable[[], T], timeout: float | None = None) -> T:
-        """As `run`, also when this client has left a loop that goes on: only its thread may read what the loop has."""
+        """Run as `run` does, also when this client has left the loop: only the loop's thread may read its state."""
         return self._host.on_loop_or_after(function, timeout)
 
     def dispatch_event(self, event: ClusterEvent) -> None:

@@ -43,7 +43,7 @@ class ClientKwargs(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """What a client needs to find a cluster and to behave on it; `kwire.options` says how an option is declared.
+    """The options that every client has; `kwire.options` says how an option is declared.
 
     `bootstrap` is "host:port,host:port" or a sequence of such; any of them is enough to discover the rest.
     """

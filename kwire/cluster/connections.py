@@ -56,7 +56,7 @@ class _Stage(Enum):
 
 
 class _AddressState:
-    """What the handshakes with one address showed. The address, since a bootstrap node and a broker may share it."""
+    """What the handshakes with one address showed: by address, because a bootstrap node and a broker may share it."""
 
     __slots__ = ("failures", "stage")
 
@@ -204,7 +204,7 @@ class Connections:
     # -- making and ending connections
 
     def update(self, snapshot: Snapshot, now: float) -> list[Event]:
-        """Set the brokers' addresses. The requests fail of a broker that moved or is gone."""
+        """Set the brokers' addresses. Requests to a broker that moved or is gone fail."""
         new = {broker.id: (broker.host, broker.port) for broker in snapshot.brokers.values()}
         events: list[Event] = []
         for node in [node for node in self.addresses if node >= 0 and self.addresses[node] != new.get(node)]:

@@ -68,12 +68,12 @@ def _is_fatal(failure: KwireError | None) -> bool:
     return isinstance(failure, (NodeError, UnsupportedVersionError)) and not failure.is_retriable
 
 
-# Clients that share a loop have connections of their own for these: requests that wait at the broker.
+# Purposes of requests that wait at the broker. For these, each client on a shared loop has its own connections.
 _OWN_PURPOSES = ("fetch", "join")
 
 
 def _purpose(pending: PendingRequest, client: LoopClient, machine: Purpose) -> Purpose:
-    """Return which of a broker's connections a request uses, whose state machine has the purpose `machine`."""
+    """Return which of a broker's connections a request uses; `machine` is the purpose of its state machine."""
     if pending.connection is not None:
         return client.own.get(pending.connection, pending.connection)
     if isinstance(pending.route, ToCoordinator):
@@ -87,7 +87,7 @@ _NEXT_BROKER_SECONDS = 0.5
 
 
 class ClusterView:
-    """The cluster as the state machines of one client see it that have one purpose.
+    """The cluster as one client's state machines with the same purpose see it.
 
     `snapshot` is an attribute, since state machines read it many times in a turn.
     """
@@ -347,7 +347,7 @@ class EventLoop:
             self._needs_turn = True
 
     def remove_client(self, client: LoopClient, error: KwireError) -> None:
-        """Resolve all of one client, in the order of `close`; the connections that others use stay.
+        """Resolve everything that one client waits for, as `close` does; other clients keep their connections.
 
         A request in flight on such a connection keeps its place there: its response is dropped when it comes.
         """
@@ -407,7 +407,7 @@ class EventLoop:
             self._refresh_metadata()
 
     def close(self, error: KwireError) -> None:
-        """Resolve everything that waits, with `error`, and close the connections. A second pending does nothing."""
+        """Resolve everything that waits, with `error`, and close the connections. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True

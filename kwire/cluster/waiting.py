@@ -47,7 +47,7 @@ class Signal(ABC):
 class Waiter(ABC):
     """A way to wait. One waiter serves any number of threads or tasks."""
 
-    shares_thread: ClassVar[bool]  # with others, which run only while this one waits
+    shares_thread: ClassVar[bool]  # whether other tasks share the thread: they run only while this one waits
 
     @abstractmethod
     def signal(self) -> Signal:
@@ -55,7 +55,7 @@ class Waiter(ABC):
 
     @abstractmethod
     async def yield_now(self) -> None:
-        """Let others run that share the thread."""
+        """Let the other tasks of this thread run."""
 
     @abstractmethod
     async def call(self, function: Callable[..., object], *args: object) -> None:
@@ -126,7 +126,7 @@ class BlockingWaiter(Waiter):
         return BlockingSignal()
 
     async def yield_now(self) -> None:
-        """Do nothing: threads share no thread."""
+        """Do nothing: a blocked thread has no other tasks."""
 
     async def call(self, function: Callable[..., object], *args: object) -> None:
         result = function(*args)

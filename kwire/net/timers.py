@@ -31,7 +31,7 @@ class Timer:
         return self._action is not None
 
     def cancel(self) -> None:
-        """Make sure that the action does not run. Harmless when it has run or was cancelled."""
+        """Prevent the action. Does nothing if it has run or was cancelled before."""
         if self._action is not None:
             self._action = None
             self._timers._cancelled_one()

@@ -161,7 +161,7 @@ class _Topic:
 class RecordAccumulator:
     """Appends records to batch builders within bounded memory.
 
-    `refer` is the slow path: `send` calls it with its own arguments for unusual records, and for all records while
+    `slow_path` is called by `send` with its own arguments for unusual records, and for all records while
     `is_open` is false. `key_hash` is "murmur2", "crc32", "" to ignore keys, or None for round robin. `may_share(terms
     of a builder, terms of a record)` is called if either has terms. `time_ms` returns the time; `by_system` means that
     it is the system time, which C reads directly. `sums`: batches are sent uncompressed, so C computes the CRC of
@@ -660,16 +660,16 @@ class Append(Protocol[R_co]):
 
     @property
     def topic(self) -> str:
-        """Where it goes."""
+        """The topic of the records."""
         ...
 
     @property
     def left(self) -> int:
-        """How many records are still to go in."""
+        """The number of records that are not appended yet."""
         ...
 
     def append_to(self, accumulator: RecordAccumulator) -> R_co | None:
-        """Append as many records as there is room for; return the response when all are appended, else None."""
+        """Append as many records as there is memory for; return the response when all are appended, else None."""
 
 
 class PendingRecord(NamedTuple):
@@ -699,18 +699,17 @@ class BlockedAppend(Generic[R]):
     def __init__(self, append: Append[R], notify: Callable[[Exception | None], object]) -> None:
         self.append = append
         self.notify = notify
-        self.response: R | None = None  # once it went in
-        self.error: Exception | None = None  # that it met as it was to go in
+        self.response: R | None = None  # once it is appended
+        self.error: Exception | None = None  # why it could not be appended
 
 
 class BufferPool:
     """The memory of one producer. The accumulator bounds it, and each topic's share of it.
 
-    Senders that find no room wait in one queue, threads and tasks alike. Those of a topic are served in the order in
-    which they came, and before every `send` for it that comes later. A topic that has its share holds up no other.
-    Where a topic that holds little finds no room, all others get little until it is served
-    (`RecordAccumulator.is_short`): small
-    records do not pass a large one for ever.
+    Senders that find no memory wait in one queue, threads and tasks alike. Senders of the same topic are served in
+    order, and before every later `send` for that topic. A topic that has used up its share does not block other topics.
+    If a topic that holds little finds no memory, all topics get a small share until it is served
+    (`RecordAccumulator.is_short`): so small records do not overtake a large one for ever.
     """
 
     def __init__(
@@ -721,10 +720,10 @@ class BufferPool:
         self._block_s_max = block_s_max
         self._wakeup = wakeup
         self._lock = threading.Lock()
-        # Waiting senders, in order. A sender is put here before it tries once more to append, and `release` frees
-        # memory before it reads this queue: so one of the two sees the other.
+        # Waiting senders, in order. A sender enters this queue and then tries once more to append; `release` frees
+        # memory and then reads this queue. So no sender misses a release.
         self._queue: dict[BlockedAppend[Any], None] = {}
-        self._awaited: dict[str, int] = {}  # the topics for which somebody waits, and how many do
+        self._awaited: dict[str, int] = {}  # topic -> number of senders that wait for it
         self._closed: KwireError | None = None
 
     @property
@@ -737,20 +736,20 @@ class BufferPool:
 
     @property
     def is_full(self) -> bool:
-        """Whether some sender waits for memory: then nothing may be held back for the sake of a larger batch."""
+        """Whether a sender waits for memory: batches must then be sent without linger."""
         return bool(self._queue)
 
     @property
     def waiting(self) -> int:
-        """How many senders wait for memory."""
+        """The number of senders that wait for memory."""
         return len(self._queue)
 
     def waiting_for(self, topic: str) -> int:
-        """How many of them wait for memory for a topic."""
+        """Return the number of senders that wait for memory for a topic."""
         return self._awaited.get(topic, 0)
 
     def append_or_wait(self, append: Append[R], block_s_max: float | None = None) -> R:
-        """Hand it over; blocks or raises BufferFullError when there is no room. Of many some may be in then."""
+        """Append; block, or raise BufferFullError, if there is no memory. Some of many records may be appended then."""
         if append.topic not in self._awaited:
             response = self._append(append)
             if response is not None:
@@ -772,11 +771,11 @@ class BufferPool:
         try:
             while not admitted.acquire(timeout=limit):
                 if left != append.left:
-                    left = append.left  # of many: as long as some went in
+                    left = append.left  # some of many records were appended: wait again
                 elif self.cancel(blocked):
                     raise self.full_error(append.topic)
                 else:
-                    admitted.acquire()  # it went in just now
+                    admitted.acquire()  # it has just been appended
                     break
         except BaseException:
             self.cancel(blocked)
@@ -787,10 +786,10 @@ class BufferPool:
         return blocked.response
 
     def append_nowait(self, append: Append[R], notify: Callable[[Exception | None], object]) -> R | BlockedAppend[R]:
-        """As `append_or_wait`, but never blocks: returns the record's place in the queue if there is no memory.
+        """Append without blocking; return the append's place in the queue if there is no memory.
 
-        It is behind those of its topic that came before, whatever their sizes. `notify` is called on the thread that
-        makes room, or that closes, and must not raise. Raises BufferFullError if when_full is "raise".
+        Earlier appends of its topic stay before it, whatever their sizes. The thread that releases the memory, or that
+        closes, calls `notify`, which must not raise. Raises BufferFullError if when_full is "raise".
         """
         if append.topic not in self._awaited:
             response = self._append(append)
@@ -805,26 +804,26 @@ class BufferPool:
             self._queue[blocked] = None
             self._awaited[append.topic] = self._awaited.get(append.topic, 0) + 1
             self.accumulator.set_awaited(append.topic, True)
-            entered = self._append_waiting()  # room that was made since it was looked for
+            entered = self._append_waiting()  # memory may have been released since the first attempt
         if blocked.response is None:
-            self._wakeup()  # it must not linger now
+            self._wakeup()  # batches must not linger now
         _notify(one for one in entered if one is not blocked)
         if blocked.error is not None:
             raise blocked.error
         return blocked if blocked.response is None else blocked.response
 
     def cancel(self, blocked: BlockedAppend[Any]) -> bool:
-        """Take a record back. False: it is too late, `notify` was called or is just about to be."""
+        """Cancel a waiting append. Return False if it is too late: `notify` was called, or is about to be."""
         with self._lock:
             was_waiting = blocked in self._queue
             if was_waiting:
                 self._remove(blocked)
-            entered = self._append_waiting()  # it may have been the large one that held up the rest
+            entered = self._append_waiting()  # the cancelled append may have blocked the others
         _notify(entered)
         return was_waiting
 
     def release(self, sizes: Mapping[str, int]) -> None:
-        """Give back memory, in bytes by topic."""
+        """Release memory, in bytes by topic."""
         for topic, size_bytes in sizes.items():
             self.accumulator.release(topic, size_bytes)
         if self._queue:
@@ -833,7 +832,7 @@ class BufferPool:
             _notify(entered)
 
     def close(self, error: KwireError) -> None:
-        """Every put from now on, waiting ones included, raises `error`."""
+        """Make every append from now on, and those that wait, raise `error`."""
         self.accumulator.is_open = False
         with self._lock:
             self._closed = error
@@ -843,7 +842,7 @@ class BufferPool:
             blocked.notify(own_copy(error))
 
     def full_error(self, topic: str) -> BufferFullError:
-        """What to raise where there is no room for a topic's record: it names the topic that holds most."""
+        """Return the error for a topic without memory. It names the topic that holds most."""
         largest, held = self.accumulator.largest()
         whose = f", {held} of them for topic {largest}" if held else ""
         what = f"{self.used_bytes} of {self.bytes_max} buffered bytes are waiting to be delivered{whose}"
@@ -863,7 +862,7 @@ class BufferPool:
         return append.append_to(self.accumulator)
 
     def _remove(self, blocked: BlockedAppend[Any]) -> None:
-        """Remove a record that waits no longer. Under the lock."""
+        """Remove an append from the queue. Under the lock."""
         topic = blocked.append.topic
         del self._queue[blocked]
         self._awaited[topic] -= 1
@@ -872,7 +871,7 @@ class BufferPool:
             self.accumulator.set_awaited(topic, False)
 
     def _append_waiting(self) -> list[BlockedAppend[Any]]:
-        """Append the waiting records that fit now, in order; none passes one of its own topic. Under the lock."""
+        """Append the waiting records that fit now, each topic in order. Under the lock."""
         accumulator = self.accumulator
         accumulator.is_short = False
         entered: list[BlockedAppend[Any]] = []
@@ -883,14 +882,14 @@ class BufferPool:
                 continue
             try:
                 blocked.response = self._append(blocked.append)
-            except Exception as error:  # the sender's to hear, not this thread's
+            except Exception as error:  # raised in the sender, not in this thread
                 blocked.error = error
             if blocked.response is not None or blocked.error is not None:
                 entered.append(blocked)
                 continue
             stopped.add(topic)
             if accumulator.held(topic) <= accumulator.bytes_max - accumulator.used_bytes:
-                accumulator.is_short = True  # not its own share is in its way
+                accumulator.is_short = True  # the pool is full, not only this topic's share
             if len(stopped) == len(self._awaited):
                 break
         for blocked in entered:

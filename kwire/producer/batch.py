@@ -141,7 +141,7 @@ class ProducerBatch:
         return self.builder.is_closed
 
     def close(self) -> None:
-        """Let no further record join it, from whatever thread."""
+        """Close the builder: from now on no thread can append to it."""
         if self.count < 0:
             builder = self.builder
             builder.close()

@@ -136,7 +136,7 @@ _LOOKED_AT = 16_384
 
 
 class _Stretch(NamedTuple):
-    """Consecutive records of a batch builder, or (`run` is None) refused records with their `error`."""
+    """Consecutive records of a batch builder, or (`builder` is None) refused records with their `error`."""
 
     builder: BatchBuilder | None
     first: int

@@ -176,7 +176,7 @@ def make_accumulator(
     *,
     by_system: bool = False,
 ) -> RecordAccumulator:
-    """Return the accumulator of a producer with these settings; only its own `send` needs `time_ms` and `refer`."""
+    """Return the accumulator of a producer with these settings; only its own `send` needs `time_ms` and `slow_path`."""
     return RecordAccumulator(
         future_class=ProduceResponse,
         dispatch=dispatch,
@@ -208,7 +208,7 @@ class ProducerClient:
         slow_path: Callable[..., object],
         dispatch: Dispatch | None = None,
     ) -> None:
-        """`client` is the name of the public class, for errors; `refer` is the slow path of the accumulator's `send`.
+        """`client` is the name of the public class, for errors; `slow_path` is that of the accumulator's `send`.
 
         `dispatch` runs the callbacks of records; None: on the callback thread.
         """

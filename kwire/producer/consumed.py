@@ -34,13 +34,13 @@ class ConsumedBatch(Protocol):
 
 @runtime_checkable
 class GroupSource(Protocol):
-    """A consumer: it knows its group, and who it is there now."""
+    """A consumer that knows its group and its member id."""
 
     def group_metadata(self) -> GroupMetadata: ...
 
 
 class ConsumedBatches:
-    """The batches of the transaction that is open."""
+    """The batches of the open transaction."""
 
     def __init__(self) -> None:
         self._batches: list[ConsumedBatch] = []
@@ -58,12 +58,12 @@ class ConsumedBatches:
                 )
 
     def rewind(self) -> None:
-        """Have the records read again: the transaction is aborted. The first batch comes last, and so decides."""
+        """Have the records read again after an abort. The first batch seeks last, so its offsets hold."""
         while self._batches:
             self._batches.pop().rewind()
 
     def clear(self) -> None:
-        """Forget them: the transaction is committed."""
+        """Forget the batches after a commit."""
         self._batches.clear()
 
 

@@ -117,8 +117,8 @@ class ProduceResponse(RecordFuture):
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the outcome, at most `timeout` seconds.
 
-        Raises the BrokerError or DeliveryError that the record met, each time as a new object, or RequestTimeoutError
-        when the wait was too short: the record is then still on its way.
+        Raises the record's BrokerError or DeliveryError, a new object each time. Raises RequestTimeoutError when the
+        wait was too short: the record is then still being sent.
         """
         if not self.done():
             self._wait(timeout)
@@ -131,25 +131,25 @@ class ProduceResponse(RecordFuture):
             """Wait as `result` does; return the error instead of raising it, a new object each time, or None."""
 
     def add_done_callback(self, callback: Callback) -> None:
-        """Call `callback(response)` on the callback thread when resolved; any number, in the order given."""
+        """Call `callback(response)` on the callback thread when the record resolves, in the order added."""
         check_callback(callback)
         if not self._builder.add_waiter(self._number, self, callback, self._dispatch):
             self._see()
             self._dispatch(_run_callback, callback, self)
 
     def on_delivery(self, callback: Callback) -> None:
-        """`add_done_callback` for the callback that came with the record, right after it was appended."""
+        """Add the callback that was given to `send`, right after the record was appended."""
         if not self._builder.report(self._number, self, callback):
             self.add_done_callback(callback)
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
-        """Await in any asyncio loop, however many."""
+        """Await the record in any asyncio loop; several loops may do so."""
         if not self.done():
             yield from awaiting(self._at_once)
         return self._outcome()
 
     def __repr__(self) -> str:
-        """Where the record is, or what it met; printing it does not count as a look at a failure."""
+        """Return the place of the record, its error, or "pending". This does not mark a failure as seen."""
         outcome = self._builder.outcome(self._number)
         if outcome is None:
             return f"<ProduceResponse of {self._builder.topic}: pending>"
@@ -198,7 +198,7 @@ class ProduceResponse(RecordFuture):
 
 
 class HomedResponse(ProduceResponse):
-    """A response whose callbacks run in the event loop of its sender, and not on the callback thread: asyncio's."""
+    """The response of the asyncio producer: callbacks run in the sender's asyncio loop, not on the callback thread."""
 
     __slots__ = ("_home",)
 
@@ -471,7 +471,7 @@ class Failure(Exception):  # noqa: N818  # a holder of an error, not an error
         return own_copy(self.error)
 
     def see(self, builder: object, start: int, end: int) -> None:
-        """Mark the records start .. end - 1 of `run` as seen."""
+        """Mark the records start .. end - 1 of `builder` as seen."""
         if self._failures is not None:
             self._failures.see(self, id(builder), start, end)
 

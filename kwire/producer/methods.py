@@ -43,17 +43,17 @@ from kwire.producer.producer_request import DeliveryOptions
 
 T = TypeVar("T")
 
-# How long, in seconds, the loop thread may take to say what a caller waited for in vain.
+# Seconds that the loop thread may take to explain a timeout.
 _GRACE = 5.0
 
-# How long, in seconds, a transaction whose block raised waits for its abort, which goes on after that.
+# Seconds to wait for the abort of a transaction after an error in its block. The abort continues after that.
 _ABORT_SECONDS = 5.0
 
 _log = logging.getLogger("kwire.producer")
 
 
 class ProducerMethods:
-    """Methods whose names begin with an underscore are public under the plain name, in each face in its way."""
+    """The methods that wait. `_flush` here is the public `flush` of each producer, and so on."""
 
     _waiter: Waiter
     _core: ProducerClient

@@ -119,14 +119,14 @@ class PartitionQueue:
         return [*self._retrying, *self._in_flight, *self.queued] if self._unresolved is None else list(self._unresolved)
 
     def sequenced_possibly_persisted(self) -> bool:
-        """Whether some batch of the current epoch may or may not have been stored."""
+        """Whether it is unknown of some batch of the current epoch if it was stored."""
         return any(
             batch.is_sequenced and batch.possibly_persisted
             for batch in (*self._retrying, *self._in_flight, *self.queued)
         )
 
     def add(self, batch: ProducerBatch) -> None:
-        """A new batch, behind all others."""
+        """Append a new batch behind all others."""
         self.queued.append(batch)
         if batch.deadline < self.overdue_at:
             self.overdue_at = batch.deadline
@@ -186,7 +186,7 @@ class PartitionQueue:
 
     @property
     def sequence_state(self) -> tuple[int, UUID] | None:
-        """What must outlast this queue while the producer keeps its id, for `resume_sequences`; None: nothing."""
+        """The state to keep when this queue is dropped, for `resume_sequences`; None if nothing was sent."""
         return (self.next_sequence, self._topic_id) if self.next_sequence else None
 
     def resume_sequences(self, state: tuple[int, UUID]) -> None:

@@ -129,14 +129,14 @@ class TopicQueue:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all records have a partition, and there is nothing amiss with the metadata."""
+        """Whether all records have a partition and the metadata has no error."""
         known = self.known
         is_known = known is not None and bool(known.partitions) and not known.error_code
         return is_known and self.unknown_since is None and not self.awaiting_metadata and not self.undesignated
 
     @property
     def is_needed(self) -> bool:
-        """Whether its metadata serves anybody: a topic that the brokers do not have concerns only its own records."""
+        """Whether its metadata is needed: the brokers have the topic, or records wait for it."""
         return (self.known is not None and bool(self.known.partitions)) or not self.is_idle
 
     def partition(self, index: int) -> PartitionQueue:
@@ -252,7 +252,7 @@ class TopicQueue:
         self.overdue_at = min(self.overdue_at, batch.deadline)
 
     def close_batches(self) -> None:
-        """Let no further record join what is there; closed batches do not wait for the linger."""
+        """Close the open batches: no record joins them, and they do not linger."""
         for queue in (self.awaiting_metadata, self.undesignated, *(queue.queued for queue in self.partitions.values())):
             if queue:
                 queue[-1].close()

@@ -91,10 +91,8 @@ TRANSITIONS: dict[tuple[TransactionState, TransactionEvent], TransactionState] =
     (TransactionState.ABORTABLE, TransactionEvent.FAIL): TransactionState.ABORTABLE,
     (TransactionState.ABORTING, TransactionEvent.ENDED): TransactionState.READY,
     (TransactionState.ABORTING, TransactionEvent.RENEW): TransactionState.INITIALIZING,
-    (
-        TransactionState.ABORTING,
-        TransactionEvent.FAIL,
-    ): TransactionState.ABORTING,  # what fails is being thrown away already
+    # The records that failed are being discarded already.
+    (TransactionState.ABORTING, TransactionEvent.FAIL): TransactionState.ABORTING,
     **{(state, TransactionEvent.FAIL_FATALLY): TransactionState.FATAL for state in TransactionState},
     **{
         (TransactionState.FATAL, event): TransactionState.FATAL
@@ -104,7 +102,7 @@ TRANSITIONS: dict[tuple[TransactionState, TransactionEvent], TransactionState] =
 
 
 def next_state(state: TransactionState, event: TransactionEvent) -> TransactionState:
-    """The next state; RuntimeError for a move that is not in the table, which is a defect of ours."""
+    """Return the next state. Raises RuntimeError for a transition that is not in the table: that is a bug."""
     if (state, event) not in TRANSITIONS:
         raise RuntimeError(f"a transactional producer that is {state.name} cannot {event.name}")
     return TRANSITIONS[state, event]
@@ -227,11 +225,11 @@ class Transaction:
         self._to_add: dict[TopicPartition, None] = {}
         self._groups: set[str] = set()
         self._offsets: deque[_Offsets] = deque()
-        self._has_begun = False  # at the brokers: something was, or may have been, written or announced
-        self._has_surely_begun = False  # and not just may
+        self._has_begun = False  # a request was sent that may have begun it at the brokers
+        self._has_surely_begun = False  # the brokers have certainly begun it
         self._view: ClusterView | None = None  # the newest
-        self._waiting: list[Future[None]] = []  # for the present move: init, commit or abort
-        self.in_flight: PendingRequest | None = None  # the one request
+        self._waiting: list[Future[None]] = []  # for the end of the current step: init, commit or abort
+        self.in_flight: PendingRequest | None = None  # at most one at a time
         self.last_error: KwireError | None = None  # why the last one is retried
         self._in_doubt = False  # a request of this transaction got no response: it may arrive late
         self._attempts = 0

@@ -53,7 +53,7 @@ def described() -> str:
 
 def has_headers() -> bool:
     """Return whether Python's C headers are on this machine."""
-    import sysconfig  # as the other imports in functions here: for the rare case only
+    import sysconfig  # imported here, because few processes need it
     from pathlib import Path
 
     return Path(sysconfig.get_path("include"), "Python.h").exists()
@@ -80,7 +80,7 @@ def warn_if_slow() -> None:
 
 
 def made_anew(make: Callable[[str], type[T]], written: type[T]) -> type[T]:
-    """Return a class of C's making with all that the class `written` has."""
+    """Return a new class made in C, with the attributes of the class `written`."""
     made = make(f"{written.__module__}.{written.__qualname__}")
     for name, value in vars(written).items():
         setattr(made, name, value)

@@ -1,4 +1,4 @@
-"""Memory to write into that becomes bytes without a copy, in C; in Python with one."""
+"""Memory that is filled through a view and then becomes bytes: in C without a copy, in Python with one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Bytes = bytes | bytearray | memoryview
 def alloc(size: int) -> tuple[Bytes, memoryview]:
     """Return memory of `size` bytes, and a view to write through.
 
-    Release the view before you use the bytes. `bytes()` of the former is what was written: in C the object itself.
+    Release the view before you use the bytes. `bytes()` of the memory is what was written: in C the same object.
     """
     whole = bytearray(size)
     return whole, memoryview(whole)
 
 
 def alloc_pooled(size: int) -> tuple[Bytes, memoryview]:
-    """Return memory as `alloc` does; in C it is used again, because the system clears each page of fresh memory."""
+    """Return memory as `alloc` does. C reuses it, because the system must clear each page of new memory."""
     return alloc(size)
 
 

@@ -15,7 +15,10 @@ from kwire.wire.buffers import Bytes
 
 @cache  # on first use: importing one of them may take longer than importing all of kwire
 def _fastest_crc32c() -> Callable[..., int]:
-    """Return the function of the package crc32c, else crcmod's: 0.04 and 2.2 ns a byte, without its C extension 75."""
+    """Return the function of the package crc32c, else crcmod's.
+
+    They take 0.04 and 2.2 ns per byte; crcmod without its C extension takes 75 ns.
+    """
     function: Callable[..., int]
     if find_spec("crc32c") is not None:
         function = importlib.import_module("crc32c").crc32c
@@ -27,7 +30,7 @@ def _fastest_crc32c() -> Callable[..., int]:
 
 
 def crc32c(data: Bytes, value: int = 0) -> int:
-    """Return the CRC of RFC 3720 (Castagnoli) of `data`, following on bytes whose CRC is `value`."""
+    """Return the CRC of RFC 3720 (Castagnoli) of `data`. `value` is the CRC of the bytes before it."""
     return _fastest_crc32c()(data, value)
 
 

@@ -1,11 +1,11 @@
-"""Variable-length integers: seven bits a byte, least significant first, the eighth bit saying that more follow.
+"""Variable-length integers: seven bits per byte, least significant first. The eighth bit says that more bytes follow.
 
-Two kinds, as in Kafka's ByteUtils. Unsigned ones hold 32 bits in at most 5 bytes: lengths and tags of flexible
-messages (KIP-482). Zig-zag ones hold 64 bits in at most 10 bytes, small negative numbers being short too: the fields of
-a record in a v2 batch (KIP-98). Kafka's readers take a value written longer than it need be, so ours do; what they
-refuse, and we do with DecodeError, is a value that does not fit.
+There are two kinds, as in Kafka's ByteUtils. An unsigned varint has at most 32 bits in 5 bytes: lengths and tags of
+flexible messages (KIP-482). A zig-zag varint has at most 64 bits in 10 bytes, and small negative numbers are short: the
+fields of a record in a v2 batch (KIP-98). Like Kafka, the decoders accept a value in more bytes than it needs, and
+raise DecodeError for a value that has too many bits.
 
-The record loops repeat the reading and writing of short values in line, where a call would cost more than the work.
+The loops over records have their own code for short values, because a call would cost more than the work.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _WORD = (1 << 64) - 1
 
 
 def _two_bytes() -> list[bytes]:
-    """All of two bytes: 128 to 16383. Made at import, so made in bulk."""
+    """Return the varints of 128 to 16383, which have two bytes. This runs at import, so it must be fast."""
     pairs = bytearray(2 * 127 * 128)
     pairs[0::2] = bytes(range(0x80, 0x100)) * 127
     pairs[1::2] = b"".join(bytes((high,)) * 128 for high in range(1, 128))
     return [pair for (pair,) in struct.iter_unpack("2s", pairs)]
 
 
-# Indexed by the number, unsigned, as it is on the wire: what a zig-zag number is there is at twice its index.
+# By unsigned number. The zig-zag varint of a number n >= 0 is at index 2 * n.
 SHORT_UVARINTS: tuple[bytes, ...] = (*(bytes((n,)) for n in range(128)), *_two_bytes())
 _SHORT_LIMIT = len(SHORT_UVARINTS)
 
@@ -47,7 +47,7 @@ def _seven_bits_a_byte(n: int) -> bytes:
 
 
 def encode_uvarint(n: int) -> bytes:
-    """1 to 5 bytes.
+    """Return an unsigned number in 1 to 5 bytes. Raises EncodeError for more than 32 bits.
 
     >>> encode_uvarint(300).hex()
     'ac02'
@@ -60,7 +60,7 @@ def encode_uvarint(n: int) -> bytes:
 
 
 def decode_uvarint(data: Readable, pos: int) -> tuple[int, int]:
-    """The number at `pos` and the position after it.
+    """Return the number at `pos` and the position after it.
 
     >>> decode_uvarint(bytes.fromhex("ac02"), 0)
     (300, 2)
@@ -72,7 +72,7 @@ def decode_uvarint(data: Readable, pos: int) -> tuple[int, int]:
 
 
 def encode_varint(n: int) -> bytes:
-    """Zig-zag, 1 to 10 bytes.
+    """Return a number in zig-zag code, in 1 to 10 bytes. Raises EncodeError for more than 64 bits.
 
     >>> [encode_varint(n).hex() for n in (0, -1, 1, -2, 2147483647)]
     ['00', '01', '02', '03', 'feffffff0f']
@@ -86,7 +86,7 @@ def encode_varint(n: int) -> bytes:
 
 
 def decode_varint(data: Readable, pos: int) -> tuple[int, int]:
-    """The number at `pos` and the position after it.
+    """Return the number at `pos` and the position after it.
 
     >>> decode_varint(bytes.fromhex("03"), 0)
     (-2, 1)
@@ -98,7 +98,7 @@ def decode_varint(data: Readable, pos: int) -> tuple[int, int]:
 
 
 def varint_size(n: int) -> int:
-    """How many bytes `encode_varint(n)` has.
+    """Return how many bytes `encode_varint(n)` has.
 
     >>> [varint_size(n) for n in (0, -1, 63, 64, -64, -65, 2**63 - 1)]
     [1, 1, 1, 2, 1, 2, 10]
