@@ -80,7 +80,7 @@ def test_the_selectors_example_ends_where_nothing_listens() -> None:
 
 
 def commands() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Of each console block, its commands with what they print."""
+    """Yield the commands of each console block with their expected output."""
     blocks = []
     for name, block in examples("console"):
         steps = [step.partition("\n") for step in re.split(r"^\$ ", block, flags=re.MULTILINE) if step]
@@ -89,7 +89,7 @@ def commands() -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 class Terminal:
-    """A person's shell: variables that stay, and brokers that run until it is closed."""
+    """A shell session: variables stay, and brokers run until it is closed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

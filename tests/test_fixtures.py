@@ -1,7 +1,7 @@
 """Every frame in fixtures/, recorded from real brokers, is decoded, converted to JSON, and encoded to the same bytes.
 
-And all are there: every API that a room of kwire sends by itself (`kwire send` can send any) or that its broker
-answers, of every real broker that has it, in every version that both speak.
+No frame is missing: fixtures/ has every API that a room of kwire sends by itself (`kwire send` can send any) or that
+the embedded broker handles, from every real broker that has the API, in every version that both have.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "fixtures"
 REQUESTS = sorted(FIXTURES.glob("*/*_request.bin"))
-# Of each API and version one: brokers that speak the same say much the same.
+# One request of each API and version: brokers with the same version send similar responses.
 DIFFERENT_REQUESTS = sorted({path.name: path for path in REQUESTS}.values())
 
 
@@ -55,6 +55,23 @@ def json_of(path: Path) -> Any:
 
 def read_request(path: Path) -> tuple[RequestHeader, Request[Any]]:
     return decode_request(path.read_bytes())
+
+
+# The requests by API, in every version of every broker. A test for each frame would cost more than the frame's check.
+BY_API: dict[str, list[Path]] = {}
+for _path in REQUESTS:
+    BY_API.setdefault(re.sub(r"_v\d+_request\.bin$", "", _path.name), []).append(_path)
+each_api = pytest.mark.parametrize("name", BY_API)
+
+
+def check_each(check: Callable[[Path], None], paths: list[Path]) -> None:
+    """Check each fixture; an error gets a note with the fixture's name."""
+    for path in paths:
+        try:
+            check(path)
+        except BaseException as error:
+            error.add_note(f"fixture {name_of(path)}")
+            raise
 
 
 @cache
@@ -77,7 +94,7 @@ def apis_served() -> set[str]:
 
 
 def offered_by(broker: str) -> Mapping[int, range]:
-    """What that broker said itself, if it has ApiVersions."""
+    """Return the versions that the broker offered, if it has ApiVersions."""
     path = FIXTURES / broker / "api_versions_v0_response.json"
     if not path.exists():
         return BROKERS_BEFORE_API_VERSIONS["0.8.2"]
@@ -109,14 +126,23 @@ def test_no_fixture_is_missing(broker: str) -> None:
 
 
 def test_every_version_of_the_main_apis_has_a_fixture() -> None:
-    """Up to what 4.3 speaks; Produce, Fetch and ListOffsets are of one broker or the other in every version."""
+    """They go up to the versions of 4.3. No single broker has all versions of Produce, Fetch and ListOffsets."""
     have = {path.name.removesuffix("_request.bin") for path in REQUESTS}
     for name, newest in [("produce", 13), ("fetch", 18), ("list_offsets", 11), ("metadata", 13), ("offset_fetch", 10)]:
         assert {f"{name}_v{version}" for version in range(newest + 1)} <= have
 
 
-@pytest.mark.parametrize("path", REQUESTS, ids=name_of)
-def test_request(path: Path) -> None:
+@each_api
+def test_requests(name: str) -> None:
+    check_each(check_request, BY_API[name])
+
+
+@each_api
+def test_responses(name: str) -> None:
+    check_each(check_response, BY_API[name])
+
+
+def check_request(path: Path) -> None:
     frame, shown = path.read_bytes(), json_of(path)
     header, request = read_request(path)
     version = header.api_version
@@ -132,8 +158,7 @@ def test_request(path: Path) -> None:
         assert b"".join(parts) == frame
 
 
-@pytest.mark.parametrize("path", REQUESTS, ids=name_of)
-def test_response(path: Path) -> None:
+def check_response(path: Path) -> None:
     frame, shown = response_of(path).read_bytes(), json_of(response_of(path))
     header, request = read_request(path)
     version = header.api_version
@@ -146,7 +171,7 @@ def test_response(path: Path) -> None:
 
 @pytest.mark.parametrize("path", DIFFERENT_REQUESTS, ids=name_of)
 def test_a_response_that_is_too_short_or_too_long_raises(path: Path) -> None:
-    """At every byte of its body: a DecodeError, nothing else and nothing read by mistake."""
+    """Cut the response at every byte of its body: each time decoding raises DecodeError."""
     frame = response_of(path).read_bytes()
     header, request = read_request(path)
     for end in range(4, min(len(frame), 400)):
@@ -171,7 +196,7 @@ def test_records_of_produce(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in REQUESTS if path.name.startswith("fetch_")], ids=name_of)
 def test_records_of_fetch(path: Path) -> None:
-    """As brokers send them: cut off in the last batch, and rewritten for a version that is older than the log's."""
+    """Brokers cut the last batch off, and convert records for an older version than that of the log."""
     header, _ = read_request(path)
     _, response = decode_response(response_of(path).read_bytes(), FetchRequest, header.api_version)
     assert isinstance(response, FetchResponse)

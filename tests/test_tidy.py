@@ -36,7 +36,7 @@ def test_there_is_something_to_check() -> None:
     assert C_SOURCES
 
 
-# One test a rule, which names every file that breaks it: a test for each file would cost more than the look at it.
+# One test per rule, which names every file that breaks the rule: a test per file would cost more than its check.
 
 
 def test_every_module_says_what_it_is_for() -> None:
@@ -61,7 +61,7 @@ def test_nothing_is_left_over() -> None:
 
 
 def judges(node: ast.AST) -> bool:
-    """Whether it can make a test fail, or names the errors that it allows."""
+    """Return whether this can make a test fail, or names the errors that it allows."""
     match node:
         case ast.Assert() | ast.Name("assert_type") | ast.keyword("check", ast.Constant(True)):
             return True
@@ -79,7 +79,7 @@ def names_used(node: ast.AST) -> set[str]:
 
 
 def unsound(path: Path) -> list[str]:
-    """What is wrong with the tests of a file: a test that cannot fail proves nothing, and one that sleeps is slow.
+    """Return what is wrong with the tests of a file: tests that cannot fail, and tests that sleep.
 
     A test can fail if it asserts, names the errors that it allows, or calls what does.
     """

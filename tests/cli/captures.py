@@ -20,7 +20,9 @@ class Talk:
     client: tuple[str, int] = ("127.0.0.1", 40000)
     broker: tuple[str, int] = ("127.0.0.1", 9092)
     segment_bytes: int = 1000
-    seqs: list[int] = field(default_factory=lambda: [1000, 2**32 - 300])  # the broker's soon wraps around
+    seqs: list[int] = field(
+        default_factory=lambda: [1000, 2**32 - 300]
+    )  # the broker's sequence number soon wraps around
     packets: list[bytes] = field(default_factory=list)
 
     def opened(self) -> Talk:
@@ -67,7 +69,7 @@ def ip_packet(
     tcp = struct.pack(">HHIIBBHHH", source[1], target[1], seq, ack, offset, flags, 65535, 0, 0) + options + data
     addresses = [ip_address(source[0]), ip_address(target[0])]
     packed = addresses[0].packed + addresses[1].packed
-    size = len(tcp) if len(tcp) < 65000 else -20  # a segment that the card is to cut says 0
+    size = len(tcp) if len(tcp) < 65000 else -20  # the length is 0 in a segment that the network card splits
     if addresses[0].version == 4:
         return struct.pack(">BBHHHBBH", 0x45, 0, 20 + size, 1, 0x4000, 64, 6, 0) + packed + tcp
     return struct.pack(">IHBB", 6 << 28, max(size, 0), 6, 64) + packed + tcp
@@ -77,7 +79,7 @@ ETHERNET, NULL, RAW, LOOP, SLL, IPV4, IPV6, SLL2 = 1, 0, 101, 108, 113, 228, 229
 
 
 def link_packet(link: int, packet: bytes, *, vlan: bool = False, order: str = "<") -> bytes:
-    """An IP packet behind the header of a link layer."""
+    """Return an IP packet with the header of a link layer."""
     version = packet[0] >> 4
     ethertype = struct.pack(">H", 0x0800 if version == 4 else 0x86DD)
     tagged = b"\x81\x00\x00\x05" + ethertype if vlan else ethertype

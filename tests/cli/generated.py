@@ -1,4 +1,4 @@
-"""A capture of any size, made while it is read: `python -m tests.cli.generated 100 | kwire decode -f table`.
+"""Generate a capture of any size while it is read: `python -m tests.cli.generated 100 | kwire decode -f table`.
 
 A client that produces and fetches batches of 100 KB, with small requests between.
 """
@@ -19,7 +19,7 @@ BATCH = encode_batch([(1_700_000_000_000 + n, b"key-%d" % n, bytes([n]) * 1000, 
 
 
 def _laps() -> list[tuple[bytes, bytes]]:
-    """Requests and responses with correlation id 0."""
+    """Return requests and responses with correlation id 0."""
     produced = ProduceRequest.Topic.Partition(index=0, records=BATCH)
     produce = ProduceRequest(
         acks=-1, timeout_ms=1000, topic_data=[ProduceRequest.Topic(name="orders", partition_data=[produced])]
@@ -39,7 +39,7 @@ def _laps() -> list[tuple[bytes, bytes]]:
 
 
 def generated(size: int) -> Iterator[bytes]:
-    """The pieces of a pcap file of at least `size` bytes."""
+    """Yield the pieces of a pcap file of at least `size` bytes."""
 
     def packets() -> Iterator[bytes]:
         laps = _laps()

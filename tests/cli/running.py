@@ -1,4 +1,4 @@
-"""The command line run inside the test process: arguments and stdin in, exit code, stdout and stderr out."""
+"""Run the command line inside the test process; return its exit code, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Ran(NamedTuple):
     stdout_bytes: bytes
 
     def lines(self) -> list[Any]:
-        """The JSON lines of stdout."""
+        """Return the JSON lines of stdout."""
         return [json.loads(line) for line in self.stdout.splitlines()]
 
 
 def run(*args: str, stdin: str | bytes = b"", env: dict[str, str] | None = None) -> Ran:
-    """Run `kwire ARGS`. The environment's own KWIRE_ settings are out of sight."""
+    """Run `kwire ARGS`, without the KWIRE_ settings of the environment."""
     hidden = dict.fromkeys(("KWIRE_BOOTSTRAP", "KWIRE_USERNAME", "KWIRE_PASSWORD", "KWIRE_KEY_PASSWORD"))
     result = CliRunner().invoke(kwire, list(args), input=stdin, env={**hidden, **(env or {})})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception  # a bug: nothing else may escape
+        raise result.exception  # a bug: the command line must catch every other exception
     return Ran(result.exit_code, result.stdout, result.stderr, result.stdout_bytes)

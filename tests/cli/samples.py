@@ -1,4 +1,4 @@
-"""Frames to decode, made by the codecs that tests/protocol and tests/records prove."""
+"""Frames to decode. The codecs that make them are tested in tests/protocol and tests/records."""
 
 from __future__ import annotations
 

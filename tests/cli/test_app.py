@@ -1,4 +1,4 @@
-"""The group: help, exit codes, options that all commands share, and what start-up costs."""
+"""The command group: help, exit codes, options that all commands share, and the cost of the start."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_which_streams_have_colour(
 
 @pytest.mark.parametrize("args", [["--help"], ["decode", "--help"], ["metadata", "--help"]])
 def test_help_imports_little(args: list[str]) -> None:
-    """Well under 300 ms: no rich, no sockets, no message modules but those of the given command."""
+    """The start takes less than 300 ms: it imports no rich, no sockets and no messages of other commands."""
     code = (
         "import sys\nfrom kwire.cli import main\n"
         f"try: main({args!r})\nexcept SystemExit: pass\n"

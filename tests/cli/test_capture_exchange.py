@@ -169,7 +169,7 @@ def test_requests_without_a_response_are_named() -> None:
 
 
 def test_a_capture_that_begins_anywhere() -> None:
-    """Whatever is cut off at the front: what is read is right, and from the first whole request on all is read."""
+    """Cut the front of a capture anywhere: what is read is right, and nothing is missing after the first request."""
     packets = talked(Talk().opened()).closed().packets
     whole = read(packets)[0]
     for first in range(len(packets)):
@@ -194,7 +194,7 @@ def test_a_response_whose_request_came_before_the_capture() -> None:
 @pytest.mark.parametrize("version", [4, 11])
 @pytest.mark.parametrize("first", range(10))
 def test_small_correlation_ids_do_not_make_a_response_a_request(first: int, version: int) -> None:
-    """A response to request 4 begins with the bytes of a Produce v4; that it comes first makes it no request."""
+    """The response to request 4 begins like a Produce v4 request. It is no request, although it comes first."""
     fetches: list[Exchanged] = [(FETCH, version, fetched(size)) for size in (30_000, 10)]
     talk = Talk().send(BROKER, response_bytes(fetches[first % 2], first))
     frames, _ = read(talked(talk, fetches * 4, first_id=first + 1).packets)
@@ -216,7 +216,7 @@ def test_one_direction_only() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_lost_repeated_and_reordered_packets(seed: int) -> None:
-    """What is read is what was said, and what is not is what the lost packets held."""
+    """Drop packets: every frame that is read was sent, and only frames in the dropped packets are missing."""
     random = Random(seed)
     talk = Talk(segment_bytes=random.choice([200, 700, 1400])).opened()
     for lap in range(3):
@@ -238,7 +238,7 @@ def test_lost_repeated_and_reordered_packets(seed: int) -> None:
     frames, _ = read([packet for _, packet in sorted(packets)])
     right = {frame.data for frame in frames if not frame.missing}
     assert right <= expected
-    # A packet is part of one or two frames, and losing step can cost the next.
+    # A packet is part of one or two frames. Without it the next frame may not be found either.
     assert len(expected - {b""} - right) <= 3 * lost
     for frame in frames:
         if frame.kind == "response" and frame.api and not frame.is_guess and not frame.missing:
@@ -310,7 +310,7 @@ def test_other_traffic_joined_midway_is_ignored() -> None:
 
 
 def test_sasl_tokens_without_headers() -> None:
-    """After SaslHandshake v0 tokens are sent with nothing but their size, until the first request."""
+    """After SaslHandshake v0, tokens have only a size and no header, until the first request."""
     shake: Exchanged = (
         SaslHandshakeRequest(mechanism="PLAIN"), 0, SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
     )  # fmt: skip
@@ -408,7 +408,7 @@ def test_pending_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Pieces(io.RawIOBase):
-    """A file that is made while it is read."""
+    """A file that is generated while it is read."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces

@@ -177,7 +177,7 @@ def test_options_and_extension_headers_are_skipped() -> None:
     with_options = captures.ip_packet(*ends, 7, 0, captures.ACK, b"data", options=bytes(12))
     six = captures.ip_packet(("::1", 1), ("::2", 2), 7, 0, captures.ACK, b"data")
     hop_by_hop = bytes([6, 1]) + bytes(14)
-    atomic = bytes([6, 0, 0, 0]) + bytes(4)  # a fragment that is all there is
+    atomic = bytes([6, 0, 0, 0]) + bytes(4)  # the only fragment
     extended = [
         six[:4] + (len(six) - 40 + len(more)).to_bytes(2, "big") + bytes([kind]) + six[7:40] + more + six[40:]
         for kind, more in ((0, hop_by_hop), (44, atomic), (51, bytes([6, 1]) + bytes(10)))
@@ -215,9 +215,9 @@ def test_skipped_packets_are_counted(link: int, data: bytes, reason: str) -> Non
 NOT_TCP = [
     (captures.ETHERNET, bytes(12) + b"\x08\x06" + bytes(28)),  # ARP
     (captures.RAW, TALK.packets[3][:9] + b"\x11" + TALK.packets[3][10:]),  # UDP
-    (captures.RAW, b"\x50" + bytes(40)),  # IP of a version that there is not
+    (captures.RAW, b"\x50" + bytes(40)),  # a version of IP that does not exist
     (captures.ETHERNET, b""),
-    (captures.RAW, TALK.packets[3][:32] + b"\x10" + TALK.packets[3][33:]),  # a TCP header shorter than it can be
+    (captures.RAW, TALK.packets[3][:32] + b"\x10" + TALK.packets[3][33:]),  # a TCP header below the least length
 ]
 
 

@@ -1,4 +1,4 @@
-"""Streams out of segments, whatever happened to them on the way, and frames out of streams with gaps."""
+"""Streams are built from damaged sequences of segments, and frames from streams with gaps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST = 2**32 - 1000  # sequence numbers wrap around in nearly every test
 
 
 def joined(events: Iterable[Event]) -> list[bytes | int]:
-    """Bytes that follow each other as one, gaps as their size."""
+    """Return consecutive bytes as one item, and a gap as its size."""
     found: list[bytes | int] = []
     for event in events:
         if isinstance(event, Gap):
@@ -148,13 +148,13 @@ def nowhere(buffer: bytes, marks: Sequence[int]) -> int | None:
 
 
 def at_hash(buffer: bytes, marks: Sequence[int]) -> int | None:
-    """Frames of these tests that can be found again have # behind their size."""
+    """In these tests, a frame that can be found again has # after its size."""
     found = buffer.find(b"#", 4)
     return found - 4 if found >= 0 else None
 
 
 def cut(events: Iterable[bytes | int], *, in_step: bool = True, frame_bytes_max: int = 100) -> list[object]:
-    """What comes of pieces and gaps: whole frames as bytes, broken ones as (bytes, missing), else Skipped."""
+    """Return the result of pieces and gaps: whole frames as bytes, broken ones as (bytes, missing), else Skipped."""
     cutter = FrameParser(at_hash, frame_bytes_max=frame_bytes_max, in_step=in_step)
     found = [one for event in events for one in cutter.feed(Gap(event) if isinstance(event, int) else piece(event))]
     return [

@@ -1,4 +1,4 @@
-"""`kwire decode` of captures: what is printed of them, the filters, the exit codes, and what it costs."""
+"""`kwire decode` of captures: its output, the filters, the exit codes, and its memory."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_topic_ids_are_named_by_the_metadata_in_the_capture() -> None:
     assert [line.split("  ")[-1].strip() for line in lines if " Fetch " in line] == [
         "topic orders", f"topic id {uuid_text(unknown)}",
     ]  # fmt: skip
-    # A filter that hides the Metadata does not hide what it says.
+    # A filter hides a Metadata response, but its topic names are used.
     by_name, by_id = run("decode", "--api", "Fetch", stdin=data).lines()
     assert by_name["topic_names"] == {uuid_text(known): "orders"}
     assert "topic_names" not in by_id
@@ -172,7 +172,7 @@ def test_recorded_frames_of_real_brokers(broker: str) -> None:
         name = NAME.fullmatch(file.stem)
         assert name is not None
         response = file.with_name(f"{name['stem']}_response.bin")
-        # Correlation ids as they follow each other on a connection.
+        # Consecutive correlation ids of a connection.
         id_ = (len(expected) + 1).to_bytes(4, "big")
         request = bytearray(file.read_bytes())
         request[4:8] = id_
@@ -278,9 +278,9 @@ finally:
 
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_memory_does_not_grow_with_the_capture(form: str) -> None:
-    """Of a capture that is made while it is read, the peak is that of one a fourth as long.
+    """The peak memory of a capture is the same as for a capture of a fourth of its size.
 
-    Were the whole held, it would be 24 MB more; by hand, 100 MB take no more than 8.
+    If all of the capture stayed in memory, the peak would be 24 MB higher.
     """
     peaks = [_peak_kib(form, megabytes) for megabytes in (8, 32)]
     assert peaks[1] - peaks[0] < 10 * 1024, peaks

@@ -16,7 +16,7 @@ from kwire.cli.produce import split_records
 from kwire.protocol import ApiKey
 from tests.cli.running import Ran, run
 
-# A partition that the topic lacks may be about to be created: how long to wait for it.
+# How long to wait for a partition that the topic lacks: it may be created just now.
 HASTE = ("-X", "unknown_topic_timeout_ms=500")
 
 
@@ -28,7 +28,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    """A fresh topic of one partition for each test."""
+    """Return a new topic of one partition for each test."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
     cluster.create_topic(name, partitions=1)
     return name
@@ -73,7 +73,7 @@ def test_metadata_of_an_unknown_topic_creates_none(cluster: Cluster) -> None:
 
 
 def test_metadata_of_an_old_broker_creates_none() -> None:
-    """Before v4 a request could not forbid it, so nothing is requested by name."""
+    """Before v4 a request could not forbid the creation, so no topic is requested by name."""
     with Cluster(1, topics={"there": 1}, api_versions={ApiKey.METADATA: range(0, 2)}) as old:
         assert run_on(old, "metadata", "there").code == 0
         assert run_on(old, "metadata", "nosuch").code == 1
@@ -139,7 +139,7 @@ def test_produce_lines(
     assert (ran.code, ran.stdout) == (0, "")
     assert f"{len(records)} record" in ran.stderr
     consumed = [(line["key"], line["value"]) for line in run_on(cluster, "consume", topic, "-e").lines()]
-    # Order is that of the keyed and of those without a key, each among themselves.
+    # Records with a key keep their order, and so do records without a key.
     for has_key in (False, True):
         assert [one for one in consumed if (one[0] is not None) == has_key] == [
             one for one in records if (one[0] is not None) == has_key
@@ -361,7 +361,7 @@ def test_connections_are_logged(cluster: Cluster, args: list[str]) -> None:
     assert "INFO kwire.cluster: the connection to broker" in ran.stderr
     assert "DEBUG" not in ran.stderr
     assert len(ran.lines()) > 1
-    assert run_on(cluster, "metadata").stderr == ""  # the log of one run is not that of the next
+    assert run_on(cluster, "metadata").stderr == ""  # each run has a log of its own
 
 
 @pytest.mark.parametrize("args", [["-vv", "metadata"], ["metadata", "-vv"], ["-v", "metadata", "-vv"]])

@@ -1,4 +1,4 @@
-"""Connection options: what they become, where passwords come from, and that none is shown."""
+"""Connection options: their meaning, the sources of passwords, and that no password is shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kwire.session import Sasl
 
 
 def parsed(*args: str, env: dict[str, str] | None = None, stdin: str = "") -> tuple[ConnectionOptions | None, str]:
-    """The Connection that the options make, or None and what was said instead."""
+    """Return the ConnectionOptions that the options make, or None and the error."""
     made: list[ConnectionOptions] = []
 
     @click.command()
@@ -106,7 +106,7 @@ def test_password_from_a_file(files: dict[str, str]) -> None:
 
 
 def test_the_password_prompt_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """stdin that is a pipe is data: nothing is read from it, and what to do instead is said."""
+    """A pipe at stdin has data, so no password is read from it. The error says what to do instead."""
     made, said = parsed("-b", "h:1", "--username", "u", stdin="data")
     assert made is None
     assert "set KWIRE_PASSWORD or give --password-file" in said

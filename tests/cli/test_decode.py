@@ -1,4 +1,4 @@
-"""`kwire decode`: what is printed for a person and for a program, and the exit codes."""
+"""`kwire decode`: its output for people and for programs, and the exit codes."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_the_layout_of_a_narrow_terminal() -> None:
 @pytest.mark.parametrize("width", [60, 80, 119, 120, 160])
 @pytest.mark.parametrize("batch", BATCHES)
 def test_lines_fit_the_terminal(width: int, batch: str) -> None:
-    """All but a deep field's own line, whose name is not cut."""
+    """Lines fit the width, except the line of a deep field: its name is not cut."""
     rows = decode_request_frame(produce(BATCHES[batch], {"2": 9, "1": 2, "0": 1}[batch[1]]), 0).rows
     lines = list(FieldTable(rows, width, 32, has_colour=False).lines(rows))
     assert sum(len(line) > width for line in lines) == 0 or width < 80

@@ -1,4 +1,4 @@
-"""`kwire dump-log`: files made by hand, whole and damaged in every way that it is to find.
+"""`kwire dump-log` with files made by hand: valid ones, and one for each kind of damage.
 
 tests/conformance/test_real_logs.py compares it with Kafka's own tool on what a broker wrote.
 """
@@ -144,7 +144,7 @@ def damaged(at: int, data: bytes = LOG) -> bytes:
 
 CRC = "the batch says that its CRC-32C"
 WRONG_LOGS = [
-    # What is wrong, at which position, and how many of the four batches are shown all the same.
+    # The problem, its position, and how many of the four batches are still shown.
     (damaged(STARTS[1] + 70), CRC, STARTS[1], 4),
     (damaged(STARTS[2] + 30), CRC, STARTS[2], 4),
     (LOG[: STARTS[3] + 30], "the file ends inside a batch, after 30 of its 78 bytes", STARTS[3], 3),
@@ -326,7 +326,7 @@ def test_other_files_are_errors(name: str, says: str, tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_segment(tmp_path: Path) -> None:
-    """The peak of a segment of 48 MB is that of one of 4 MB; by hand, 1 GB takes no more."""
+    """The peak memory for a segment of 48 MB is the same as for one of 4 MB."""
     one = encode_batch([(1_700_000_000_000, b"k", b"v" * 1000, ())] * 100)
     peaks = []
     for megabytes in (4, 48):

@@ -33,7 +33,7 @@ def produced(batch: str) -> bytes:
 
 
 def covered(decoded: DecodedFrame, frame: bytes, base: int = 0) -> list[str]:
-    """What is wrong with the rows: each byte of the frame should be in exactly one, in order."""
+    """Return what is wrong with the rows: each byte of the frame must be in exactly one row, in order."""
     wrong = []
     position = base
     for row in decoded.rows:

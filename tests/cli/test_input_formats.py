@@ -1,4 +1,4 @@
-"""Every form in which a person may paste bytes gives the bytes; what does not fit together is refused."""
+"""Bytes are read from every text format that people paste. A text that contradicts itself is rejected."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.cli.samples import METADATA_REQUEST
 
 ROOT = Path(__file__).parents[2]
 KWIRE = [sys.executable, "-c", "from kwire.cli import main; main()"]
-SECONDS = 30  # for what takes a moment
+SECONDS = 30  # seconds, for waits that usually end at once
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def started(*args: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def on_terminal(*args: str, width: int, **more: str) -> str:
-    """What the command prints on a terminal of this width, escapes and all."""
+    """Return what the command prints on a terminal of this width, with its escape sequences."""
     master, slave = pty.openpty()
     with os.fdopen(master, "rb", buffering=0) as screen:
         env = environment(**{"COLUMNS": str(width), "TERM": "xterm-256color", **more})
@@ -210,7 +210,7 @@ def test_members_that_consume_share_the_partitions(cluster: Cluster) -> None:
 
 
 def wait_for_members(cluster: Cluster, group: str, count: int) -> None:
-    """Until the group has so many members with partitions."""
+    """Wait until this many members of the group have partitions."""
     until = monotonic() + SECONDS
     with Admin(cluster.bootstrap) as admin:
         while monotonic() < until:
@@ -281,7 +281,7 @@ def test_ctrl_c_in_produce_delivers_what_was_read(cluster: Cluster) -> None:
 
 
 def wait_for_record(cluster: Cluster, value: bytes) -> None:
-    """Until the record is in the log; the consumer does the waiting."""
+    """Wait until the record is in the log."""
     from kwire.consumer import Consumer
 
     with Consumer(cluster.bootstrap) as consumer:
@@ -299,7 +299,7 @@ def first_line(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_broker(number: signal.Signals, code: int) -> None:
-    """The first line says where, and then any client can come; a signal ends it cleanly."""
+    """The first line has the address, then any client can connect. A signal ends the brokers cleanly."""
     with started("broker", "--brokers", "2", "--port", "0", "--topic", "made:4", "--topic", "other") as process:
         line = first_line(process)
         assert line["bootstrap"].split(",") == line["brokers"]
@@ -361,7 +361,7 @@ def test_an_unreachable_broker_is_reported_before_the_timeout() -> None:
 
 
 def complete(*words: str, bootstrap: str = "") -> list[str]:
-    """What bash is offered for the last of these words."""
+    """Return the completions that bash gets for the last of these words."""
     line = " ".join(["kwire", *words])
     state = {"_KWIRE_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
     env = environment(KWIRE_BOOTSTRAP=bootstrap, **state)

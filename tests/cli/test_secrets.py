@@ -101,7 +101,7 @@ def sasl_talk() -> Talk:
 
 
 def bare_talk() -> Talk:
-    """SaslHandshake v0: the tokens after it have no header."""
+    """After SaslHandshake v0 the tokens have no header."""
     talk = talked(
         Talk().opened(),
         [(SaslHandshakeRequest(mechanism="PLAIN"), 0, SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]))],

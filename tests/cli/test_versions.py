@@ -28,7 +28,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 def recorded(broker: str) -> dict[int, range]:
-    """What a real broker said that it speaks."""
+    """Return the versions that a real broker offered."""
     newest = sorted((FIXTURES / broker).glob("api_versions_v*_response.json"))[-1]
     served = json.loads(newest.read_text())["body"]["apiKeys"]
     return {one["apiKey"]: range(one["minVersion"], one["maxVersion"] + 1) for one in served}
@@ -109,7 +109,7 @@ def test_versions_against_a_release() -> None:
 
 
 def broker(node: int, **ranges: tuple[int, int]) -> BrokerVersions:
-    """A broker that speaks these versions of the APIs k<key>."""
+    """Return the response of a broker with these versions; k3 is the API with key 3."""
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=int(key[1:]), min_version=low, max_version=high)
         for key, (low, high) in ranges.items()

@@ -42,7 +42,7 @@ def expected(given: Sequence[NewRecord], magic: int, base_offset: int) -> list[R
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data(), magic=st.sampled_from([0, 1, 2, 2]), base_offset=st.integers(0, 2**62))
 def test_round_trip(data: st.DataObject, magic: int, base_offset: int) -> None:
     codec = data.draw(st.sampled_from(CODECS[magic]))
@@ -99,12 +99,16 @@ def test_cut_off_inside(data: bytes) -> None:
 
 @each_batch
 def test_flipped_bits(data: bytes) -> None:
-    """Also without the checksum: every bit of the first 400 bytes, then every seventh."""
+    """Flip every bit of the first 400 bytes, then every seventh, and read without the checksum.
+
+    The checksum does not cover the first bytes: they are read with it, too. The next test reads the rest with it.
+    """
     for at in [*range(min(len(data), 400) * 8), *range(3200, len(data) * 8, 7)]:
         damaged = bytearray(data)
         damaged[at // 8] ^= 1 << at % 8
-        read(bytes(damaged))
         read(bytes(damaged), check_crc=False)
+        if at < 22 * 8:
+            read(bytes(damaged))
 
 
 @each_batch

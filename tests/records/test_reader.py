@@ -192,7 +192,7 @@ def test_concurrent_readers_get_each_record_once(name: str) -> None:
 
 
 @needs_c
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_c_returns_what_the_specification_returns(data: st.DataObject) -> None:
     given = data.draw(records.filter(lambda found: all(0 <= record[0] < 1 << 60 for record in found)))

@@ -38,7 +38,7 @@ def outcome(call: Callable[..., Any], *arguments: object) -> object:
         return type(error)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(records, st.integers(0, 100) | numbers)
 def test_encode(given: list[NewRecord], base_timestamp: int) -> None:
     assert outcome(accelerated().encode_records, given, base_timestamp) == outcome(
@@ -99,7 +99,7 @@ def test_encode_with_offset_deltas() -> None:
     assert accelerated().encode_records(given, 0, [0, 7]) == python.encode_records(given, 0, [0, 7])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_decode_damaged(data: st.DataObject) -> None:
     given = data.draw(records.filter(lambda found: all(0 <= record[0] < 1 << 60 for record in found)))
@@ -113,7 +113,7 @@ def test_decode_damaged(data: st.DataObject) -> None:
     assert outcome(accelerated().decode_records, *arguments) == outcome(python.decode_records, *arguments)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 4), numbers, numbers, st.integers(-1, 5), st.none() | numbers)
 def test_decode_any_bytes(
     data: bytes, count: int, base_offset: int, base_timestamp: int, last_delta: int, timestamp: int | None

@@ -357,7 +357,7 @@ def survives(session: Session, frame: bytes) -> None:
     session.deadline()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(damages())
 @pytest.mark.parametrize("stage", range(STAGES))
 def test_a_client_survives_damaged_frames(stage: int, damage: tuple[int, int, bytes]) -> None:
@@ -367,7 +367,7 @@ def test_a_client_survives_damaged_frames(stage: int, damage: tuple[int, int, by
     survives(client, damaged(forward(client, broker), damage))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(damages())
 @pytest.mark.parametrize("stage", range(STAGES))
 def test_a_broker_survives_damaged_frames(stage: int, damage: tuple[int, int, bytes]) -> None:

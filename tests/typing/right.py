@@ -1,4 +1,4 @@
-"""A program of a user's, in which type checkers must find no error, and infer the types that are asserted.
+"""A correct program of a user: type checkers must find no error, and infer the asserted types.
 
 It is checked, not run.
 """
