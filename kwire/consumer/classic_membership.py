@@ -746,7 +746,7 @@ class ClassicMembership(GroupMember):
         if self.state is MemberState.LEAVING:
             self.departure = None
             self.kept_id = "" if has_response else self.member_id
-            self.set_generation("", -1)
+            self.clear_generation()
             self.left()
 
     def _leave_request(self, reason: str, connection: str | None, on_done: Callable[[bool], object]) -> PendingRequest:

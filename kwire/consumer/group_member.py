@@ -487,9 +487,17 @@ class GroupMember(ABC):
     def set_generation(self, member_id: str, epoch: int) -> None:
         """Set who the member is from now on, for heartbeats, commits and transactions."""
         self.member_id, self.epoch, self.steps.epoch = member_id, epoch, epoch
-        self.context.commits.generation = GroupMetadata(
-            self.options.group, epoch if epoch > 0 else -1, member_id, self.options.instance_id
+        commits = self.context.commits
+        # Brokers accept offsets of a transaction that names no member (KIP-447), so a lost one keeps its name there.
+        named = member_id or commits.generation.member_id
+        commits.generation = GroupMetadata(
+            self.options.group, epoch if epoch > 0 else -1, named, self.options.instance_id
         )
+
+    def clear_generation(self) -> None:
+        """Be nobody: the member has left the group."""
+        self.set_generation("", -1)
+        self.context.commits.generation = GroupMetadata(self.options.group, group_instance_id=self.options.instance_id)
 
     def note_topic_ids(self, topics: Iterable[str]) -> None:
         """Remember the ids of topics that the metadata has."""

@@ -10,7 +10,9 @@ import pytest
 import kwire
 from kwire import Consumer, Producer
 from kwire.broker import Cluster
-from kwire.errors import AbortableError, ConfigurationError
+from kwire.broker.faults import Refuse
+from kwire.errors import AbortableError, ConfigurationError, ErrorCode
+from kwire.protocol import ApiKey
 from tests.consumer.embedded import fill, number_of, numbers
 from tests.consumer.test_group_client import PATIENCE, owns, read, until
 
@@ -116,6 +118,32 @@ def test_a_member_that_was_replaced_cannot_commit_in_a_transaction(cluster: Clus
         with pytest.raises(AbortableError):
             producer.send_offsets(batch.next_offsets(), stale)
         producer.abort()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "api", "code"),
+    [
+        ("classic", ApiKey.HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("consumer", ApiKey.CONSUMER_GROUP_HEARTBEAT, ErrorCode.FENCED_MEMBER_EPOCH),
+    ],
+)
+def test_a_lost_member_cannot_commit_offsets_in_a_transaction(
+    cluster: Cluster, protocol: str, api: ApiKey, code: ErrorCode
+) -> None:
+    fill(cluster, "t", 0, range(100))
+    with (
+        Producer(cluster.bootstrap, transactional_id="x") as producer,
+        Consumer(cluster.bootstrap, **options(protocol)) as consumer,
+    ):
+        consumer.subscribe(["t"], on_lost=lambda partitions: None)
+        batch = consumer.poll_batch(timeout=PATIENCE)
+        producer.begin()
+        cluster.add_fault(Refuse(code), api=api)
+        until(lambda: consumer.group_metadata().generation_id < 0)
+        with pytest.raises(AbortableError):
+            producer.send_offsets(batch.next_offsets(), consumer)
+        producer.abort()
+    assert cluster.committed("g") == {}
 
 
 def test_what_can_be_sent_as_offsets(cluster: Cluster) -> None:
