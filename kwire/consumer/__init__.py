@@ -54,7 +54,8 @@ from kwire.consumer.dead_letters import DeadLetterTopic, to_topic
 from kwire.consumer.lag import Lag
 from kwire.consumer.offsets import Ago, AtTimestamp, Offset, StartOffset
 from kwire.consumer.options import ConsumerOptions
-from kwire.consumer.processor import Processor, ProcessorMetrics, ProcessorOptions
+from kwire.consumer.parallel import ProcessorMetrics
+from kwire.consumer.processor import Processor, ProcessorOptions
 from kwire.consumer.rebalance import RebalanceListener, RebalanceStep
 from kwire.consumer.record import ConsumerRecord
 from kwire.consumer.signals import stop_on_signals

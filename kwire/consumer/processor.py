@@ -16,25 +16,38 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
-from random import Random
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.cluster import Backoff
-from kwire.cluster.waiting import Signal, blocking
+from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.dead_letters import DeadLetterTopic
 from kwire.consumer.offset_map import UnreadableOffsetMap, decode_offset_map, encode_offset_map
 from kwire.consumer.offsets import Offset
+from kwire.consumer.parallel import (
+    FUNCTION,
+    IDLE_POLL_SECONDS,
+    POLL_SECONDS,
+    SECONDS,
+    WAITING_PER_WORKER,
+    CallKwargs,
+    CallOptions,
+    ParallelCalls,
+    ProcessorMetrics,
+    always,
+    check_call,
+    has_processor,
+    partition_of,
+)
 from kwire.consumer.progress import PartitionProgress
 from kwire.consumer.rebalance import RebalanceStep
 from kwire.consumer.record import ConsumerRecord
 from kwire.consumer.shards import Order, ShardQueue, WorkPartition
-from kwire.consumer.workers import Handling, TaskWorkers, make_workers
-from kwire.errors import ClosedError, ConfigurationError, KwireError, ProcessingError, WakeupError
-from kwire.options import Choice, Flag, Where, Whole, check_names, check_values, option
+from kwire.consumer.workers import Handling
+from kwire.errors import ConfigurationError, KwireError
+from kwire.options import Choice, Flag, Where, Whole, option
 
 if TYPE_CHECKING:
     from kwire.consumer.group_client import GroupClient
@@ -43,67 +56,36 @@ _log = logging.getLogger("kwire.consumer")
 
 P = TypeVar("P", bound="ParallelProcessor")
 
-# The longest wait in a poll, so that paused partitions are looked after.
-_POLL_SECONDS = 0.1
 _POLL_RECORDS = 2_000
 # Brokers refuse longer metadata by default (offset.metadata.max.bytes); above the share no more records are taken.
 _METADATA_MAX = 4_096
 _METADATA_SHARE = 0.75
-# What waits per partition: this many times what the workers process at once, and more where they run out of work.
-_WAITING_PER_WORKER = 2
-_DRAIN_SECONDS = 10.0
+# What waits per partition at least, for few workers.
+_WAITING_MIN = 100
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessorMetrics:
-    """What a processor did and has to do. All count records, but `failed` and `running`, which count calls."""
-
-    processed: int
-    failed: int
-    dead: int
-    waiting: int
-    running: int
-    paused: tuple[TopicPartition, ...]
-
-
-class ProcessorKwargs(TypedDict, total=False):
+class ProcessorKwargs(CallKwargs, total=False):
     """The keywords of `Consumer.process`."""
 
     order: Order
-    concurrency: int
     batch: int
-    retries: int | None
     backoff: Backoff
-    retry_if: Callable[[BaseException], bool]
     dead_letters: Callable[[ConsumerRecord, BaseException], Any] | None
-    timeout: float | None
-    executor: Executor | None
     max_ahead: int
     remember_gaps: bool
-    drain: float
 
 
-_FUNCTION = Where("a function", callable)
-_EXECUTOR = Where("a concurrent.futures.Executor", lambda value: isinstance(value, Executor))
 _BACKOFF = Where("a kwire.Backoff", lambda value: isinstance(value, Backoff))
-_SECONDS = Where(
-    "seconds", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
-)
-
-
-def _always(error: BaseException) -> bool:
-    return True
 
 
 @dataclass(frozen=True)
-class ProcessorOptions:
+class ProcessorOptions(CallOptions):
     """The options of `Consumer.process`."""
 
     order: Order = option(
         "key", Choice("key", "partition", "none"), "which records are processed one after the other: those of a key in "
         "a partition, those of a partition, or none; records without a key have no order"
     )  # fmt: skip
-    concurrency: int = option(16, Whole(1), "how many calls run at once")
     batch: int = option(
         1, Whole(1), "above 1 the function gets a list of at most this many records, of one key or partition where "
         "these have an order"
@@ -111,19 +93,11 @@ class ProcessorOptions:
     retries: int | None = option(None, Whole(0), "how often a record is tried again; None: until it succeeds")
     backoff: Backoff = option(Backoff(1_000, 60_000), _BACKOFF, "the pauses before retries; they double")
     retry_if: Callable[[BaseException], bool] = option(
-        _always, _FUNCTION, "a function of the error; False: no retry can mend it"
+        always, FUNCTION, "a function of the error; False: no retry can mend it"
     )
     dead_letters: Callable[[ConsumerRecord, BaseException], Any] | None = option(
-        None, _FUNCTION, "gets a record whose retries are used up, and its error: see `to_topic`; None: `run` raises "
+        None, FUNCTION, "gets a record whose retries are used up, and its error: see `to_topic`; None: `run` raises "
         "ProcessingError"
-    )  # fmt: skip
-    timeout: float | None = option(
-        None, _SECONDS, "a call that takes longer, in seconds, has failed; a task is cancelled, a thread goes on to "
-        "its end; None: no limit"
-    )  # fmt: skip
-    executor: Executor | None = option(
-        None, _EXECUTOR, "runs the calls, such as a ProcessPoolExecutor; None: threads, or tasks of asyncio for a "
-        "coroutine function"
     )  # fmt: skip
     max_ahead: int = option(
         10_000, Whole(1), "how many offsets of a partition may be taken beyond the first that is not complete"
@@ -133,15 +107,12 @@ class ProcessorOptions:
         "after a restart"
     )  # fmt: skip
     drain: float = option(
-        10.0, _SECONDS, "how long, in seconds, a rebalance and the end wait for calls that run; half of the poll "
+        10.0, SECONDS, "how long, in seconds, a rebalance and the end wait for calls that run; half of the poll "
         "interval at most"
     )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        check_values(self)
 
-
-class ParallelProcessor:
+class ParallelProcessor(ParallelCalls[ConsumerRecord]):
     """What both faces of a processor share. `run` polls; every other method may be called from any thread."""
 
     def __init__(
@@ -153,69 +124,31 @@ class ParallelProcessor:
     ) -> None:
         self._consumer = consumer
         self._options = options
-        self._clock = consumer._runtime.clock
-        self._queue = ShardQueue(options.order, batch=options.batch)
         self._lock = threading.Lock()  # guards what `processed` reads on the loop thread
         self._remembered: dict[TopicPartition, Offset] = {}  # committed, of partitions without records yet
         self._progress: dict[TopicPartition, PartitionProgress] = {}
         self._committed: dict[TopicPartition, Offset] = {}
-        self._is_stopping = False
-        self._stop_drain: float = options.drain
-        self._error: ProcessingError | None = None
         self._is_starved = False
-        self._waiting_max = max(100, _WAITING_PER_WORKER * options.concurrency * options.batch)
+        self._waiting_max = max(_WAITING_MIN, WAITING_PER_WORKER * options.concurrency * options.batch)
         self._paused: set[TopicPartition] = set()
         self._full_metadata: set[TopicPartition] = set()
-        self._drained: Signal | None = None
-        self._has_run = False
         if isinstance(options.dead_letters, DeadLetterTopic):
             options.dead_letters.open(consumer._config, consumer._options.group or "")
         handling = Handling(
             function, options.batch, options.retries, options.backoff, options.retry_if,
             options.dead_letters, options.timeout,
         )  # fmt: skip
-        self._workers = make_workers(
-            self._queue, handling, options.concurrency, executor=options.executor, loop=loop, now=self._clock.now,
-            random=Random(), on_fatal=self._fail, on_idle=self._starved,
-        )  # fmt: skip
+        queue = ShardQueue(options.order, batch=options.batch)
+        super().__init__(consumer, queue, handling, options, drain=options.drain, loop=loop, on_idle=self._starved)
 
     # -- any thread
 
-    def stop(self, drain: float | None = None) -> None:
-        """Have `run` return: no new work, at most `drain` seconds for calls that run, a commit, and leave the group.
-
-        Safe in a signal handler. A second call with a shorter time shortens it.
-        """
-        if drain is not None:
-            self._stop_drain = drain
-        self._is_stopping = True
-        self._wake()
-
     def metrics(self) -> ProcessorMetrics:
         """Return what was done, and what waits."""
-        counts = self._workers.counts
-        return ProcessorMetrics(
-            processed=self._queue.processed_count,
-            failed=counts.failed,
-            dead=counts.dead,
-            waiting=sum(partition.waiting for partition in self._queue.partitions()),
-            running=self._queue.running_count,
-            paused=tuple(sorted(self._paused)),
-        )
-
-    def _wake(self) -> None:
-        try:
-            self._consumer.wakeup()
-        except ClosedError:
-            return
-
-    def _fail(self, error: ProcessingError) -> None:
-        if self._error is None:
-            self._error = error
-            self.stop()
+        return replace(super().metrics(), paused=tuple(sorted(self._paused)))
 
     def _starved(self) -> None:
-        """Note, on a worker's thread, that there is nothing to do: have the polling thread resume partitions."""
+        """Have the polling thread resume partitions: a worker has nothing to do."""
         if not self._is_starved:
             self._is_starved = True
             if self._paused:
@@ -223,35 +156,11 @@ class ParallelProcessor:
 
     # -- the polling thread or task
 
-    async def _run(self) -> None:
-        """Process records until `stop`, or an error that no retry mends and no dead_letters takes: ProcessingError.
-
-        Then in-flight calls end, what they completed is committed, and the consumer leaves its group and is closed.
-        """
-        if self._has_run:
-            raise ConfigurationError("a processor runs once", remedy="make another one with consumer.process()")
-        self._has_run = True
-        self._workers.start()
-        try:
-            while not self._is_stopping:
-                try:
-                    records = await self._consumer._poll(_POLL_RECORDS, self._poll_seconds())
-                except WakeupError:
-                    records = []
-                self._add(records)
-                self._pause_and_resume()
-        finally:
-            self._is_stopping = True
-            self._workers.stop()
-            await self._finish(self._stop_drain)
-        if self._error is not None:
-            raise self._error
-
-    def _poll_seconds(self) -> float:
-        return _POLL_SECONDS if self._paused else 1.0
+    async def _poll(self) -> Sequence[ConsumerRecord]:
+        return await self._consumer._poll(_POLL_RECORDS, POLL_SECONDS if self._paused else IDLE_POLL_SECONDS)
 
     def _add(self, records: Sequence[ConsumerRecord]) -> None:
-        for key, group in groupby(records, key=_partition_of):
+        for key, group in groupby(records, key=partition_of):
             of_partition = list(group)
             known = self._queue.get(key)
             if known is not None and of_partition[0].offset < self._progress[key].next_offset:
@@ -262,6 +171,7 @@ class ParallelProcessor:
             with self._lock:
                 self._queue.add(key, of_partition)
         self._read_to_positions()
+        self._pause_and_resume()
 
     def _begin(self, key: TopicPartition, first: int) -> None:
         """Begin with a partition at its first record, after what the last commit remembered."""
@@ -372,7 +282,8 @@ class ParallelProcessor:
             return  # `_finish` has waited
         interval_ms = self._consumer._options.max_poll_interval_ms
         half = float("inf") if interval_ms is None else interval_ms / 2000
-        await self._drain(partitions, min(half, self._options.drain))
+        wanted = [partition for key in partitions if (partition := self._queue.get(key)) is not None]
+        await self._drained(wanted, lambda: min(half, self._options.drain))
 
     def dropped(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions. Calls that still run are abandoned: their results are ignored."""
@@ -385,38 +296,12 @@ class ParallelProcessor:
                 self._committed.pop(key, None)
                 self._progress.pop(key, None)
 
-    async def _drain(self, keys: Iterable[TopicPartition], seconds: float) -> bool:
-        """Wait until no call of these partitions runs; return whether that was in time."""
-        deadline = self._clock.now() + seconds
-        wanted = [partition for key in keys if (partition := self._queue.get(key)) is not None]
-        while any(partition.running for partition in wanted):
-            left = deadline - self._clock.now()
-            if left <= 0 or self._error is not None:
-                return False
-            signal = self._consumer._waiter.signal()
-            self._queue.on_ended = signal.set
-            if any(partition.running for partition in wanted):
-                await signal.wait(min(left, _POLL_SECONDS))
-            self._queue.on_ended = None
-        return True
-
-    async def _finish(self, drain: float) -> None:
-        keys = [partition.key for partition in self._queue.partitions()]
-        for key in keys:
-            self._queue.stop_partition(key)
+    async def _end(self) -> None:
         try:
-            if not await self._drain(keys, drain):
-                _log.warning("the processor stops while %d calls still run", self._queue.running_count)
-                if isinstance(self._workers, TaskWorkers):
-                    self._workers.cancel()
+            await super()._end()
         finally:
-            await self._consumer._close()  # commits what is processed
             if isinstance(self._options.dead_letters, DeadLetterTopic):
                 self._options.dead_letters.close()
-
-
-def _partition_of(record: ConsumerRecord) -> TopicPartition:
-    return record.topic, record.partition
 
 
 def make_processor(
@@ -427,9 +312,10 @@ def make_processor(
     loop: asyncio.AbstractEventLoop | None,
 ) -> P:
     """Return a consumer's processor. Raises ConfigurationError for a consumer without a group, or that has one."""
-    if not callable(function):
-        raise TypeError(f"function is {function!r:.60}: give a function of a record")
-    check_names("Consumer.process", None, options, ProcessorOptions)
+    check_call("Consumer.process", function, options, ProcessorOptions)
+    if inspect.iscoroutinefunction(options.get("dead_letters")) and not inspect.iscoroutinefunction(function):
+        raise ConfigurationError("threads cannot wait for dead_letters, a coroutine function",
+                                 remedy="give a plain one, or process by a coroutine function")  # fmt: skip
     commit = consumer._options.commit
     if consumer._options.group is None:
         raise ConfigurationError("this consumer has no group", remedy='Consumer(bootstrap, group="billing")')
@@ -437,9 +323,7 @@ def make_processor(
         raise ConfigurationError('a processor commits by itself, and this consumer has commit="manual"',
                                  remedy='give commit="marks"')  # fmt: skip
     if consumer._processor is not None:
-        raise ConfigurationError("this consumer has a processor", remedy="make another consumer")
-    if options.get("executor") is not None and inspect.iscoroutinefunction(function):
-        raise ConfigurationError("an executor cannot run a coroutine function", remedy="leave the executor out")
+        raise has_processor()
     processor = kind(consumer, function, ProcessorOptions(**options), loop)
     consumer._processor = processor
     return processor

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from kwire.cluster import Backoff
-from kwire.consumer.record import ConsumerRecord
+from kwire.cluster.waiting import run_blocking
 from kwire.consumer.shards import ShardQueue, Work
 from kwire.errors import ProcessingError
 
@@ -40,7 +40,8 @@ class Counts:
 class Handling:
     """What to do with records, and what when that fails: see `Consumer.process`.
 
-    `dead_letters` gets a record and its last error; None: the processor ends with the error.
+    `dead_letters` gets a record and its last error; None: the processor ends with the error. A record that `is_lost`
+    is left out. `on_success` gets a record whose call returned; when it raises, the call has failed.
     """
 
     function: Callable[[Any], Any]
@@ -48,8 +49,24 @@ class Handling:
     retries: int | None
     backoff: Backoff
     retry_if: Callable[[BaseException], bool]
-    dead_letters: Callable[[ConsumerRecord, BaseException], Any] | None
+    dead_letters: Callable[[Any, BaseException], Any] | None
     timeout: float | None
+    is_lost: Callable[[Any], bool] | None = None
+    on_success: Callable[[Any], object] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call is the function's, of one record, and nothing else."""
+        return self.batch == 1 and self.timeout is None and self.is_lost is None and self.on_success is None
+
+    def is_left_out(self, work: Work) -> bool:
+        is_lost = self.is_lost
+        return is_lost is not None and all(is_lost(record) for record in work.records)
+
+    def succeeded(self, work: Work) -> None:
+        if self.on_success is not None:
+            for record in work.records:
+                self.on_success(record)
 
     def argument(self, work: Work) -> Any:
         """Return what the function gets: a record, or a list where it processes batches."""
@@ -95,16 +112,32 @@ class Workers(ABC):
         """Return how many calls one worker may take, so that the others find some too."""
         return max(1, min(_GRAB_MAX, self.queue.ready_count // (2 * self.concurrency)))
 
-    def _retry(self, work: Work, error: BaseException) -> bool:
-        """Note a failed call; return whether it is tried again."""
+    @abstractmethod
+    async def _settled(self, sent: Any) -> None:
+        """Wait for what `dead_letters` returned, if it is something to wait for."""
+
+    async def _is_dealt_with(self, work: Work, error: BaseException) -> bool:
+        """Have a failed call tried again, or give its records to dead_letters; return whether these took them."""
+        handling = self.handling
         with self._lock:
             self.counts.failed += 1
-        if not self.handling.retries_left(work, error):
+        try:
+            if handling.retries_left(work, error):
+                self.queue.retry(work, self._now() + handling.backoff.seconds(work.attempt, self._random))
+                return False
+            if handling.dead_letters is None:
+                self._fatal(work, error, "the function raised", "mend it, or give dead_letters=... for such records")
+                return False
+            for record in work.records:
+                await self._settled(handling.dead_letters(record, error))
+                with self._lock:
+                    self.counts.dead += 1
+        except BaseException as failure:
+            self._fatal(work, failure, "retry_if or dead_letters raised", "mend it")
             return False
-        self.queue.retry(work, self._now() + self.handling.backoff.seconds(work.attempt, self._random))
         return True
 
-    def _fatal(self, work: Work, error: BaseException, what: str) -> None:
+    def _fatal(self, work: Work, error: BaseException, what: str, remedy: str) -> None:
         self.queue.fail(work)
         first = work.records[0]
         fatal = ProcessingError(
@@ -113,7 +146,7 @@ class Workers(ABC):
             topic=first.topic,
             partition=first.partition,
             offset=first.offset,
-            remedy="mend the function, or give dead_letters=... to put such records aside",
+            remedy=remedy,
         )
         fatal.__cause__ = error
         self._on_fatal(fatal)
@@ -125,8 +158,7 @@ class ThreadWorkers(Workers):
     def __init__(self, *args: Any, executor: Executor | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._executor = executor
-        handling = self.handling
-        self._is_plain = executor is None and handling.timeout is None and handling.batch == 1
+        self._is_plain = executor is None and self.handling.is_plain
         self._threads = [
             threading.Thread(target=self._work, name=f"kwire worker {number}", daemon=True)
             for number in range(self.concurrency)
@@ -175,7 +207,7 @@ class ThreadWorkers(Workers):
                 else:
                     self._call(work)
             except BaseException as error:
-                if not self._retry(work, error) and self._put_aside(work, error):
+                if run_blocking(self._is_dealt_with(work, error)):
                     done.append(work)
             else:
                 done.append(work)
@@ -183,42 +215,31 @@ class ThreadWorkers(Workers):
             self.queue.succeed(done)
 
     def _call(self, work: Work) -> None:
-        handling, now = self.handling, self._now
-        argument = handling.argument(work)
+        handling = self.handling
+        if handling.is_left_out(work):
+            return
+        argument, timeout = handling.argument(work), handling.timeout
         if self._executor is not None:
-            future: Future[Any] = self._executor.submit(handling.function, argument)
-            try:
-                future.result(handling.timeout)
-            except FutureTimeoutError:
-                if not future.done():
-                    future.cancel()
-                raise
-            return
-        if handling.timeout is None:
+            self._submit(self._executor, argument)
+        else:
+            started = self._now()
             handling.function(argument)
-            return
-        started = now()
-        handling.function(argument)
-        if now() - started > handling.timeout:
-            raise TimeoutError(f"the call took longer than {handling.timeout} s")
+            if timeout is not None and self._now() - started > timeout:
+                raise TimeoutError(f"the call took longer than {timeout} s")
+        handling.succeeded(work)
 
-    def _put_aside(self, work: Work, error: BaseException) -> bool:
-        """Give records to dead_letters; return whether they are dealt with."""
-        dead_letters = self.handling.dead_letters
-        if dead_letters is None:
-            self._fatal(work, error, "the function raised")
-            return False
+    def _submit(self, executor: Executor, argument: Any) -> None:
+        future: Future[Any] = executor.submit(self.handling.function, argument)
         try:
-            for record in work.records:
-                sent = dead_letters(record, error)
-                if hasattr(sent, "result"):  # a future, such as a producer's response
-                    sent.result()
-                with self._lock:
-                    self.counts.dead += 1
-        except BaseException as failure:
-            self._fatal(work, failure, "dead_letters raised")
-            return False
-        return True
+            future.result(self.handling.timeout)
+        except FutureTimeoutError:
+            if not future.done():
+                future.cancel()
+            raise
+
+    async def _settled(self, sent: Any) -> None:
+        if hasattr(sent, "result"):  # a future, such as a producer's response
+            sent.result()
 
 
 class TaskWorkers(Workers):
@@ -299,35 +320,26 @@ class TaskWorkers(Workers):
     async def _run(self, work: Work) -> None:
         handling = self.handling
         try:
-            if handling.timeout is None:
-                await handling.function(handling.argument(work))
-            else:
-                async with asyncio.timeout(handling.timeout):
+            if not handling.is_left_out(work):
+                if handling.timeout is None:
                     await handling.function(handling.argument(work))
+                else:
+                    async with asyncio.timeout(handling.timeout):
+                        await handling.function(handling.argument(work))
+                handling.succeeded(work)
         except asyncio.CancelledError:
             self.queue.put_back([work])
             raise
         except BaseException as error:
-            if self._retry(work, error) or not await self._put_aside(work, error):
+            if not await self._is_dealt_with(work, error):
                 return
         self.queue.succeed([work])
 
-    async def _put_aside(self, work: Work, error: BaseException) -> bool:
-        dead_letters = self.handling.dead_letters
-        if dead_letters is None:
-            self._fatal(work, error, "the function raised")
-            return False
-        try:
-            for record in work.records:
-                result = dead_letters(record, error)
-                if inspect.isawaitable(result):
-                    await result
-                with self._lock:
-                    self.counts.dead += 1
-        except BaseException as failure:
-            self._fatal(work, failure, "dead_letters raised")
-            return False
-        return True
+    async def _settled(self, sent: Any) -> None:
+        if isinstance(sent, Future):
+            await asyncio.wrap_future(sent)
+        elif inspect.isawaitable(sent):
+            await sent
 
     def cancel(self) -> None:
         """Cancel the calls that run; from any thread."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
@@ -150,6 +150,65 @@ def test_without_dead_letters_the_error_ends_the_processor(cluster: Cluster) -> 
     assert isinstance(caught.value.__cause__, ValueError)
     assert [record.offset for record in caught.value.records] == [3]
     assert committed(cluster)[0] == 3, "what came before it is committed, and it is not"
+
+
+def test_an_error_waits_for_the_other_calls(cluster: Cluster) -> None:
+    fill(cluster, 2, keys=2, partition=0)
+    started, release = threading.Event(), threading.Event()
+
+    def work(record: ConsumerRecord) -> None:
+        if record.offset == 0:
+            started.set()
+            assert release.wait(PATIENCE_SECONDS)
+        else:
+            started.wait(PATIENCE_SECONDS)
+            raise ValueError("cannot be read")
+
+    processor = consumer_of(cluster).process(work, concurrency=2, retries=0)
+    stop_partition = processor._queue.stop_partition
+
+    def stopped(key: tuple[str, int]) -> None:
+        stop_partition(key)
+        release.set()  # the call ends only when the processor has begun to stop
+
+    processor._queue.stop_partition = stopped  # type: ignore[method-assign]
+    with pytest.raises(ProcessingError, match="cannot be read"):
+        processor.run()
+    assert committed(cluster)[0] == 1
+
+
+@pytest.mark.parametrize("what", ["retry_if", "dead_letters"])
+def test_a_failure_that_cannot_be_handled_ends_the_processor(cluster: Cluster, what: str) -> None:
+    fill(cluster, 1, partition=0)
+
+    def refuse(record: ConsumerRecord) -> None:
+        raise ValueError("cannot be read")
+
+    def broken(*args: object) -> Any:
+        raise KeyError("broken")
+
+    with pytest.raises(ProcessingError, match="KeyError: 'broken'"):
+        Recorder(9, refuse).run(consumer_of(cluster), retries=0, **{what: broken})
+    assert committed(cluster).get(0, 0) == 0
+
+
+def test_dead_letters_of_tasks_are_awaited(cluster: Cluster) -> None:
+    fill(cluster, 2, keys=2, partition=0)
+
+    async def refuse(record: ConsumerRecord) -> None:
+        if record.offset == 1:
+            processor.stop()
+        raise ValueError("cannot be read")
+
+    def put_aside(record: ConsumerRecord, error: BaseException) -> Future[None]:
+        future: Future[None] = Future()
+        future.set_exception(OSError("not stored"))
+        return future
+
+    processor: Any = consumer_of(cluster).process(refuse, concurrency=1, retries=0, dead_letters=put_aside)
+    with pytest.raises(ProcessingError, match="not stored"):
+        processor.run()
+    assert committed(cluster).get(0, 0) == 0
 
 
 def test_retry_if_decides_what_is_tried_again(cluster: Cluster) -> None:
@@ -393,6 +452,8 @@ def test_wrong_arguments_are_refused(cluster: Cluster) -> None:
             wrong("handle")
         with pytest.raises(ConfigurationError, match="concurrency"):
             wrong(print, workers=3)
+        with pytest.raises(ConfigurationError, match="coroutine function"):
+            wrong(print, dead_letters=asyncio.sleep)
         with pytest.raises(ConfigurationError, match="order"):
             wrong(print, order="offset")
         processor = consumer.process(print)
