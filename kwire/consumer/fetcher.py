@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from kwire.cluster import Backoff
 from kwire.cluster.metadata import NO_NODE, Snapshot
+from kwire.cluster.outage import Outage
 from kwire.cluster.requests import ClusterView, PendingRequest, ToNode
 from kwire.consumer.buffer import (
     AbortedTransaction,
@@ -81,8 +82,6 @@ from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
 
 logger = logging.getLogger("kwire.consumer")
 
-# Seconds until a cluster that was never reached is reported. One that was reached has the request timeout.
-_FIRST_CONNECT_TIMEOUT = 2.0
 # Retries in a row of a partition after errors that make no sense.
 _ATTEMPTS_MAX = 10
 # How often `on_out_of_range` is applied in a row.
@@ -171,8 +170,7 @@ class Fetcher:
         self._idle_since: dict[int, float] = {}  # node -> when it last returned records
         self._throttled_until: dict[int, float] = {}
         self._reported: set[int] = set()  # nodes whose fatal error the caller has got
-        self._unreachable_since: float | None = None
-        self._is_unreachable_reported = False
+        self._outage = Outage(self._request_timeout_ms)
         self._refresh_reason: str | None = None
         self._deadline: float | None = None
         self._is_closed = False
@@ -308,7 +306,9 @@ class Fetcher:
             self._new_topics.clear()
         requests: list[PendingRequest] = []
         if self._partitions:
-            self._report_unreachable(now, view)
+            unreachable = self._outage.to_report(now, view, self._wake_at)
+            if unreachable is not None:
+                self._fetch_buffer.post(ClientError(unreachable))
             self._place_changed(now, view)
             in_use = [node for node, one in self._nodes.items() if len(one.session) or node in self._in_flight]
             share = max(1, self._options.max_buffered_bytes // max(1, len(in_use)))
@@ -901,23 +901,3 @@ class Fetcher:
         )  # fmt: skip
         state.set_offset(end.end_offset, end.leader_epoch)
         self._fetch_buffer.post(PositionResolved(state.assignment_epoch, end.end_offset))
-
-    # -- unreachable clusters
-
-    def _report_unreachable(self, now: float, view: ClusterView) -> None:
-        """Report once per outage that no broker can be reached."""
-        connection_error = view.connection_error
-        if connection_error is None:
-            self._unreachable_since, self._is_unreachable_reported = None, False
-            return
-        if self._unreachable_since is None:
-            self._unreachable_since = now
-        timeout = self._request_timeout_ms / 1000 if view.snapshot.brokers else _FIRST_CONNECT_TIMEOUT
-        due = self._unreachable_since + (0.0 if view.has_fatal_error else timeout)
-        if self._is_unreachable_reported:
-            return
-        if now >= due:
-            self._is_unreachable_reported = True
-            self._fetch_buffer.post(ClientError(connection_error))
-        else:
-            self._wake_at(due)

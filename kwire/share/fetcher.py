@@ -21,6 +21,7 @@ from random import Random
 
 from kwire.cluster import Backoff
 from kwire.cluster.metadata import Broker, CurrentLeader
+from kwire.cluster.outage import Outage
 from kwire.cluster.requests import ClusterView, PendingRequest, ToNode
 from kwire.errors import (
     BrokerError,
@@ -41,8 +42,6 @@ from kwire.share.options import ACQUIRE_MODES, ShareConsumerOptions
 from kwire.share.share_session import CLOSE_EPOCH, REOPEN_CODES, ShareSession, acknowledge_topics
 
 MODES_SINCE = 2  # acquire modes (KIP-1206) and renewals (KIP-1222)
-# Seconds until a cluster that was never reached is reported. One that was reached has the request timeout.
-_FIRST_CONNECT_TIMEOUT = 2.0
 # Acknowledgements that the caller has chosen are sent, and locks renewed, when this part of a lock has passed.
 _RENEW_AT = 0.6
 _CHECK_EVERY = 0.1
@@ -113,8 +112,7 @@ class ShareFetcher:
         self._reported: set[int] = set()  # nodes whose fatal error the caller has got
         self._refused: set[SharePartition] = set()  # partitions whose error the caller has got
         self._refresh_reason: str | None = None
-        self._unreachable_since: float | None = None
-        self._is_unreachable_reported = False
+        self._outage = Outage(self._request_timeout_ms)
         self._deadline: float | None = None
         self._closing: tuple[float, Callable[[], None]] | None = None
         self._is_closed = False
@@ -215,7 +213,9 @@ class ShareFetcher:
             self._check_closed(now)
             return requests
         if self._demand is not None or any(node.waiting for node in self._nodes.values()):
-            self._report_unreachable(now, view)
+            unreachable = self._outage.to_report(now, view, self._wake_at)
+            if unreachable is not None:
+                self._buffer.post(unreachable)
         wanted = self._wanted_by_node(view)
         chosen = self._choose_nodes(wanted, now, view)
         for node_id, node in self._nodes.items():
@@ -445,24 +445,9 @@ class ShareFetcher:
         self, node_id: int, version: int, view: ClusterView, result: Response | KwireError | None, now: float
     ) -> None:
         node, sent = self._finish(node_id)
-        if self._is_closed:
-            self._fail(sent, result if isinstance(result, KwireError) else _closed(), now)
+        if not self._is_success(node_id, node, sent, "ShareFetch", view, result, now):
             return
-        if not isinstance(result, ShareFetchResponse):
-            assert isinstance(result, KwireError)
-            self._handle_request_error(node_id, node, sent, result, now, view)
-            return
-        if result.error_code:
-            error = broker_error(
-                result.error_code, result.error_message, api="ShareFetch", broker=view.describe(node_id),
-                group=self._options.group,
-            )  # fmt: skip
-            self._handle_top_level_error(node_id, node, sent, error, now)
-            return
-        node.session.sent()
-        self._throttle(node, result.throttle_time_ms, now)
-        if result.acquisition_lock_timeout_ms > 0:
-            self.lock_ms = result.acquisition_lock_timeout_ms
+        assert isinstance(result, ShareFetchResponse)
         results: dict[SharePartition, tuple[int, str | None]] = {}
         hints: list[CurrentLeader] = []
         posted, has_errors = self._posted, False
@@ -474,14 +459,11 @@ class ShareFetcher:
                 if response.error_code:
                     has_errors = True
                     self._handle_partition_error(key, name, response.error_code, response.error_message, view)
-                has_moved = {response.error_code, response.acknowledge_error_code} & _MOVED_CODES
-                if has_moved and response.current_leader.leader_id >= 0 and name is not None:
-                    hints.append(_hint(key, name, response.current_leader))
+                if {response.error_code, response.acknowledge_error_code} & _MOVED_CODES:
+                    hints += _hints(key, name, response.current_leader)
                 if response.acquired_records and name is not None and not response.error_code:
                     self._post(node_id, key, name, response, version, view, now)
-        if hints:
-            endpoints = [Broker(each.node_id, each.host, each.port, each.rack) for each in result.node_endpoints]
-            view.update_leaders(hints, endpoints)
+        _update_leaders(hints, result, view)
         if self._posted != posted:
             node.attempts = 0
             self._demand = None  # one response per broker: those in flight may add theirs
@@ -548,24 +530,9 @@ class ShareFetcher:
         self, node_id: int, version: int, view: ClusterView, result: Response | KwireError | None, now: float
     ) -> None:
         node, sent = self._finish(node_id)
-        if self._is_closed:
-            self._fail(sent, result if isinstance(result, KwireError) else _closed(), now)
+        if not self._is_success(node_id, node, sent, "ShareAcknowledge", view, result, now):
             return
-        if not isinstance(result, ShareAcknowledgeResponse):
-            assert isinstance(result, KwireError)
-            self._handle_request_error(node_id, node, sent, result, now, view)
-            return
-        if result.error_code:
-            error = broker_error(
-                result.error_code, result.error_message, api="ShareAcknowledge", broker=view.describe(node_id),
-                group=self._options.group,
-            )  # fmt: skip
-            self._handle_top_level_error(node_id, node, sent, error, now)
-            return
-        node.session.sent()
-        self._throttle(node, result.throttle_time_ms, now)
-        if result.acquisition_lock_timeout_ms > 0:
-            self.lock_ms = result.acquisition_lock_timeout_ms
+        assert isinstance(result, ShareAcknowledgeResponse)
         results: dict[SharePartition, tuple[int, str | None]] = {}
         hints: list[CurrentLeader] = []
         for topic in result.responses:
@@ -573,11 +540,9 @@ class ShareFetcher:
                 key = SharePartition(topic.topic_id, response.partition_index)
                 results[key] = response.error_code, response.error_message
                 name = view.snapshot.topic_name(key.topic_id)
-                if response.error_code in _MOVED_CODES and response.current_leader.leader_id >= 0 and name is not None:
-                    hints.append(_hint(key, name, response.current_leader))
-        if hints:
-            endpoints = [Broker(each.node_id, each.host, each.port, each.rack) for each in result.node_endpoints]
-            view.update_leaders(hints, endpoints)
+                if response.error_code in _MOVED_CODES:
+                    hints += _hints(key, name, response.current_leader)
+        _update_leaders(hints, result, view)
         node.attempts = 0
         self._resolve(node, sent, results, "ShareAcknowledge", now)
 
@@ -585,6 +550,31 @@ class ShareFetcher:
         node = self._nodes[node_id]
         sent, node.in_flight = node.in_flight or [], None
         return node, sent
+
+    def _is_success(
+        self, node_id: int, node: _Node, sent: list[PendingAcknowledgements], api: str, view: ClusterView,
+        result: Response | KwireError | None, now: float,
+    ) -> bool:  # fmt: skip
+        """Handle what is common to both responses; return whether the request has succeeded."""
+        if self._is_closed:
+            self._fail(sent, result if isinstance(result, KwireError) else _closed(), now)
+            return False
+        if not isinstance(result, (ShareFetchResponse, ShareAcknowledgeResponse)):
+            assert isinstance(result, KwireError)
+            self._handle_request_error(node_id, node, sent, result, now, view)
+            return False
+        if result.error_code:
+            error = broker_error(
+                result.error_code, result.error_message, api=api, broker=view.describe(node_id),
+                group=self._options.group,
+            )  # fmt: skip
+            self._handle_top_level_error(node_id, node, sent, error, now)
+            return False
+        node.session.sent()
+        self._throttle(node, result.throttle_time_ms, now)
+        if result.acquisition_lock_timeout_ms > 0:
+            self.lock_ms = result.acquisition_lock_timeout_ms
+        return True
 
     def _throttle(self, node: _Node, throttle_ms: int, now: float) -> None:
         if throttle_ms > 0:
@@ -773,33 +763,24 @@ class ShareFetcher:
             self._closing = float("inf"), lambda: None
             on_done()
 
-    # -- unreachable clusters
 
-    def _report_unreachable(self, now: float, view: ClusterView) -> None:
-        """Report once per outage that no broker can be reached."""
-        connection_error = view.connection_error
-        if connection_error is None:
-            self._unreachable_since, self._is_unreachable_reported = None, False
-            return
-        if self._unreachable_since is None:
-            self._unreachable_since = now
-        timeout = self._request_timeout_ms / 1000 if view.snapshot.brokers else _FIRST_CONNECT_TIMEOUT
-        due = self._unreachable_since + (0.0 if view.has_fatal_error else timeout)
-        if self._is_unreachable_reported:
-            return
-        if now >= due:
-            self._is_unreachable_reported = True
-            self._buffer.post(connection_error)
-        else:
-            self._wake_at(due)
-
-
-def _hint(
+def _hints(
     key: SharePartition,
-    name: str,
+    name: str | None,
     leader: ShareFetchResponse.Topic.Partition.Leader | ShareAcknowledgeResponse.Topic.Partition.Leader,
-) -> CurrentLeader:
-    return CurrentLeader(name, key.topic_id, key.partition, leader.leader_id, leader.leader_epoch)
+) -> list[CurrentLeader]:
+    """Return the leader that a response names for a partition that has moved, if it does."""
+    if name is None or leader.leader_id < 0:
+        return []
+    return [CurrentLeader(name, key.topic_id, key.partition, leader.leader_id, leader.leader_epoch)]
+
+
+def _update_leaders(
+    hints: list[CurrentLeader], response: ShareFetchResponse | ShareAcknowledgeResponse, view: ClusterView
+) -> None:
+    if hints:
+        endpoints = [Broker(each.node_id, each.host, each.port, each.rack) for each in response.node_endpoints]
+        view.update_leaders(hints, endpoints)
 
 
 def _closed() -> ClosedError:
