@@ -86,6 +86,11 @@ class ShareGroup(AnyGroup):
     def is_empty(self) -> bool:
         return not self.members
 
+    def check_empty(self) -> None:
+        """Raise NON_EMPTY_GROUP while the group has members."""
+        if self.members:
+            raise broker_error(ErrorCode.NON_EMPTY_GROUP, f"group {self.id} has members")
+
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in member.topics for member in self.members.values())
 

@@ -10,7 +10,7 @@ from kwire.broker.handlers.handler import Handler
 from kwire.broker.ids import NO_ID
 from kwire.broker.request_context import RequestContext
 from kwire.broker.share_coordinator import ShareKey
-from kwire.errors import BrokerError, ErrorCode, broker_error
+from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -26,8 +26,7 @@ def handle(
     try:
         broker.check_coordinates(request.group_id)
         group = cluster.share_groups.find_or_create(request.group_id)
-        if group.members:
-            raise broker_error(ErrorCode.NON_EMPTY_GROUP, f"group {group.id} has members")
+        group.check_empty()
     except BrokerError as error:
         return _error(error.code, error.broker_message)
     responses = []

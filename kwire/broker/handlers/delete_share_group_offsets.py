@@ -6,7 +6,7 @@ from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.ids import NO_ID
 from kwire.broker.request_context import RequestContext
-from kwire.errors import BrokerError, ErrorCode, broker_error
+from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
@@ -22,8 +22,7 @@ def handle(
     try:
         broker.check_coordinates(request.group_id)
         group = cluster.share_groups.find(request.group_id)
-        if group.members:
-            raise broker_error(ErrorCode.NON_EMPTY_GROUP, f"group {group.id} has members")
+        group.check_empty()
     except BrokerError as error:
         return _error(error.code, error.broker_message)
     responses = []
