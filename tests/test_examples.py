@@ -44,7 +44,7 @@ def run(name: str, *arguments: str, timeout: float = 60, strict: bool = True) ->
 
 
 class Running:
-    """An example that runs until it is told to stop."""
+    """An example that ends when its test stops it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process

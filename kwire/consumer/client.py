@@ -324,8 +324,9 @@ class ConsumerClient:
         taken_from = await self._gather(max_records, timeout, gather)
         return self._new_batch(pieces, taken_from)
 
+    @abstractmethod
     def _new_batch(self, pieces: list[RecordSlice], taken_from: list[HandedOut]) -> PolledBatch:
-        raise NotImplementedError
+        """Return a batch of the face, which `commit` of its own may be called on."""
 
     async def _poll_arrow(
         self, max_records: int = 100_000, timeout: float | None = 1.0, *, include_headers: bool = False

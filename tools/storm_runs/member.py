@@ -86,7 +86,7 @@ def copy_then_commit(settings: Settings, stop: threading.Event) -> None:
                     response.result()
                 if records:
                     consumer.commit(records)
-            except KwireError as error:  # they are read again, by whoever has the partitions
+            except KwireError as error:  # the owner of the partitions reads the records again
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
