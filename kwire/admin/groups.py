@@ -255,7 +255,10 @@ class GroupAdmin(Noun):
     async def _offsets(self, group: str, *, timeout: float | None = None) -> dict[TopicPartition, Offset]:
         """Return what a group has committed, by partition. For a share group: the start of what is not done yet."""
         deadline = self._deadline(timeout)
-        if await self._is_share(group, deadline):
+        return await self._offsets_of(group, await self._is_share(group, deadline), deadline)
+
+    async def _offsets_of(self, group: str, is_share: bool, deadline: float) -> dict[TopicPartition, Offset]:
+        if is_share:
             return {key: one.start for key, one in (await self._share_offsets(group, deadline)).items()}
         found = await self._coordinated(
             [group], OffsetFetchRequest, _offset_fetch, _committed, deadline, at_most=_NAMES_UNTIL
@@ -270,7 +273,12 @@ class GroupAdmin(Noun):
         if not wanted:
             return Results({})
         deadline = self._deadline(timeout)
-        if await self._is_share(group, deadline):
+        return await self._set_offsets_of(group, await self._is_share(group, deadline), wanted, deadline)
+
+    async def _set_offsets_of(
+        self, group: str, is_share: bool, wanted: Mapping[TopicPartition, Offset], deadline: float
+    ) -> Results[TopicPartition, None]:
+        if is_share:
             build_share = partial(_alter_share_offsets, wanted)
             altered = await self._coordinated(
                 [group], AlterShareGroupOffsetsRequest, build_share, _share_offsets_altered, deadline
@@ -329,15 +337,19 @@ class GroupAdmin(Noun):
         if (to is None) == (by is None):
             raise ConfigurationError("a reset needs a target", remedy="give to=... or by=...")
         deadline = self._deadline(timeout)
-        committed = {key: one.offset for key, one in (await self._offsets(group, timeout=self._left(deadline))).items()}
-        await self._refuse_members(group, bool(committed), deadline)
+        found = (await self._describe_all([group], deadline))[group]
+        is_share = isinstance(found, Group) and found.type == "share"
+        committed = {key: one.offset for key, one in (await self._offsets_of(group, is_share, deadline)).items()}
+        _check_memberless(found, group, bool(committed))
         keys = (
             sorted(committed) if topics is None else await self._partitions(checked_names("topics", topics), deadline)
         )
         after = await self._targets(keys, committed, to, by, deadline)
         moves = [Move(*key, committed.get(key), after[key]) for key in keys if key in after]
         if not dry_run:
-            (await self._set_offsets(group, after, timeout=self._left(deadline))).check()
+            wanted = {key: Offset(one) for key, one in after.items()}
+            if wanted:
+                (await self._set_offsets_of(group, is_share, wanted, deadline)).check()
         return moves
 
     async def _lag(
@@ -382,9 +394,8 @@ class GroupAdmin(Noun):
             committed: dict[TopicPartition, int] = {key: one.start.offset for key, one in share.items()}
         else:
             share = {}
-            committed = {
-                key: one.offset for key, one in (await self._offsets(group.id, timeout=self._left(deadline))).items()
-            }
+            found = await self._offsets_of(group.id, False, deadline)
+            committed = {key: one.offset for key, one in found.items()}
         owned = {key for member in group.members for key in member.assignment}
         ends = await self._find(dict.fromkeys(sorted(owned | committed.keys()), LATEST), deadline, isolation)
         lags: list[PartitionLag] = []
@@ -395,22 +406,6 @@ class GroupAdmin(Noun):
                 records = share[key].lag
             lags.append(PartitionLag(*key, at, end.offset, records, group.owner(key)))
         return GroupLag(group.id, sum(lag.records or 0 for lag in lags), tuple(lags))
-
-    async def _refuse_members(self, group: str, has_offsets: bool, deadline: float) -> None:
-        try:
-            described = await self._describe(group, timeout=self._left(deadline))
-        except BrokerError as error:
-            if error.code == ErrorCode.GROUP_ID_NOT_FOUND and not has_offsets:
-                return  # a new group, whose offsets are set before its first member joins
-            raise
-        if described.state not in _MEMBERLESS_STATES:
-            members = ", ".join(f"{one.client_id} at {one.host}" for one in described.members[:5])
-            raise broker_error(
-                ErrorCode.NON_EMPTY_GROUP,
-                f"the group is {described.state}; its members: {members or 'not known yet'}",
-                remedy="stop its members first",
-                group=group,
-            )
 
     async def _targets(
         self,
@@ -553,6 +548,22 @@ def _timestamp_ms(to: datetime | timedelta | Ago | AtTimestamp | object, now_ms:
 
 
 # -- results
+
+
+def _check_memberless(found: Group | KwireError, group: str, has_offsets: bool) -> None:
+    """Raise NON_EMPTY_GROUP, with the members, or why the group could not be described."""
+    if isinstance(found, BrokerError) and found.code == ErrorCode.GROUP_ID_NOT_FOUND and not has_offsets:
+        return  # a new group, whose offsets are set before its first member joins
+    if isinstance(found, KwireError):
+        raise found
+    if found.state not in _MEMBERLESS_STATES:
+        members = ", ".join(f"{one.client_id} at {one.host}" for one in found.members[:5])
+        raise broker_error(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"the group is {found.state}; its members: {members or 'not known yet'}",
+            remedy="stop its members first",
+            group=group,
+        )
 
 
 def _check(code: int, group: str, api: str, message: str | None = None) -> None:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from kwire.admin import NewTopic
-from kwire.cluster import LoopThread, PendingRequest, Snapshot, ToAny, ToController, Topic
+from kwire.cluster import LoopThread, Snapshot, ToAny, ToController, Topic
 from kwire.cluster.requests import Route
 from kwire.cluster.waiting import Waiter
-from kwire.errors import ConfigurationError, ErrorCode, KwireError, RequestTimeoutError, broker_error
+from kwire.errors import ConfigurationError, ErrorCode, RequestTimeoutError, broker_error
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.create_topics import CreateTopicsRequest
 from kwire.protocol.messages.describe_configs import DescribeConfigsRequest
@@ -217,25 +217,12 @@ class TopicSetup:
 
     async def request(self, route: Route, api: type[Request[R]], build: Callable[[int], Request[R]]) -> R:
         """Send a request and return its response; the caller checks the error codes in it."""
-        future: Future[Any] = Future()
-
-        def done(result: Response | KwireError | None, now: float) -> None:
-            if isinstance(result, KwireError):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
         seconds = self._deadline - self._runtime.clock.now()
         if seconds <= 0:
             raise RequestTimeoutError(
                 "the topics of the queues were not found in time", topic=self._options.marker_topic
             )
-        self._runtime.start()
-        self._runtime.enqueue(
-            PendingRequest(route, api, build, done, timeout_ms=max(1, int(seconds * 1000)), may_retry=True)
-        )
-        result: R = await self._waiter.result_of(future, seconds + 5.0)
-        return result
+        return await self._waiter.result_of(self._runtime.request_future(route, api, build, seconds), seconds + 5.0)
 
 
 def _constant(request: Request[R]) -> Callable[[int], Request[R]]:

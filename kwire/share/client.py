@@ -80,7 +80,7 @@ T = TypeVar("T")
 class ShareConsumerClient:
     """The methods of both faces. `_waiter` is how the face waits, `_name` the face in errors."""
 
-    _waiter: ClassVar[Waiter]
+    _waiter: Waiter
     _name: ClassVar[str]
 
     def _set_up(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> None:

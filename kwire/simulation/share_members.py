@@ -38,7 +38,7 @@ class SimulatedShareConsumer(ShareConsumerClient):
         self, net: Network, name: str, random: Random, config: Mapping[str, Any], settings: Mapping[str, Any],
         bootstrap: Sequence[str], watch: Watch,
     ) -> None:  # fmt: skip
-        self._waiter = SimulatedWaiter(net.world)  # type: ignore[misc]  # of this world, not of the class
+        self._waiter = SimulatedWaiter(net.world)
         self._net, self._client_name, self._random, self._watch = net, name, random, watch
         self.thread: SimulatedThread
         self._set_up(list(bootstrap), {**config, **settings})

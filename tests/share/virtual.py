@@ -106,7 +106,7 @@ class VirtualShareConsumer(ShareConsumerClient):
     _name = "kwire.ShareConsumer"
 
     def __init__(self, cluster: VirtualCluster, name: str, **options: Any) -> None:
-        self._waiter = VirtualWaiter(cluster.world)  # type: ignore[misc]
+        self._waiter = VirtualWaiter(cluster.world)
 
         def open_thread(client: str, bootstrap: Any, shared: Mapping[str, Any], role: str) -> VirtualThread:
             self.thread = VirtualThread(cluster.net, name, ClientConfig(bootstrap, client_id=name, **shared))
