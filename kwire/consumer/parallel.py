@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from operator import attrgetter
 from random import Random
 from typing import Generic, Protocol, TypedDict, TypeVar
 
@@ -25,6 +26,8 @@ from kwire.options import Where, Whole, check_names, check_values, option
 _log = logging.getLogger("kwire.consumer")
 
 R = TypeVar("R", bound=ConsumerRecord)
+
+partition_of: Callable[[ConsumerRecord], TopicPartition] = attrgetter("topic", "partition")
 
 # The longest wait while calls run: so paused partitions and acknowledgements are looked after.
 POLL_SECONDS = 0.1
@@ -79,10 +82,6 @@ def check_call(name: str, function: object, options: Mapping[str, object], decla
     check_names(name, None, options, declaring)
     if options.get("executor") is not None and inspect.iscoroutinefunction(function):
         raise ConfigurationError("an executor cannot run a coroutine function", remedy="leave the executor out")
-
-
-def partition_of(record: ConsumerRecord) -> TopicPartition:
-    return record.topic, record.partition
 
 
 def has_processor() -> ConfigurationError:
@@ -208,6 +207,7 @@ class ParallelCalls(ABC, Generic[R]):
                 except WakeupError:
                     records = ()
                 self._add(records)
+                self._workers.empty_hands(POLL_SECONDS)
         finally:
             self._is_stopping = True
             self._workers.stop()
@@ -234,6 +234,7 @@ class ParallelCalls(ABC, Generic[R]):
     async def _drained(self, partitions: Iterable[WorkPartition], seconds: Callable[[], float]) -> bool:
         """Wait until no call of these partitions runs; return whether that was in time, which may change meanwhile."""
         begun, wanted = self._clock.now(), list(partitions)
+        self._workers.empty_hands()
 
         def is_running() -> bool:
             return any(partition.running for partition in wanted)

@@ -7,15 +7,17 @@ remembered in the commit's metadata, so that it is not processed again after a r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
+
+from kwire.consumer.record import ConsumerRecord
 
 
 class Progress(Protocol):
     """What a `ShardQueue` needs of a partition."""
 
-    def begin(self, offset: int) -> bool:
-        """Note that a record will be processed; return False for one that need not be."""
+    def begin(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
+        """Note that records will be processed; return them without those that need not be."""
         ...
 
     def complete(self, offset: int) -> None:
@@ -28,8 +30,8 @@ class NoProgress:
 
     __slots__ = ()
 
-    def begin(self, offset: int) -> bool:
-        return True
+    def begin(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
+        return records
 
     def complete(self, offset: int) -> None:
         """Do nothing."""
@@ -50,14 +52,14 @@ class PartitionProgress:
         self._begun: deque[int] = deque()  # from the first incomplete one up
         self._complete: set[int] = set()  # of them
 
-    def begin(self, offset: int) -> bool:
-        """Note that a record will be processed; return False for one that was, before a restart."""
-        assert offset >= self.next_offset, "offsets are started in ascending order"
-        self.next_offset = offset + 1
-        if self._remembered and self._is_remembered(offset):
-            return False
-        self._begun.append(offset)
-        return True
+    def begin(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
+        """Note that records will be processed; return them without those that were, before a restart."""
+        assert records[0].offset >= self.next_offset, "offsets are started in ascending order"
+        self.next_offset = records[-1].offset + 1
+        if self._remembered:
+            records = [record for record in records if not self._is_remembered(record.offset)]
+        self._begun.extend(record.offset for record in records)
+        return records
 
     def _is_remembered(self, offset: int) -> bool:
         remembered = self._remembered

@@ -10,11 +10,12 @@ import asyncio
 import inspect
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -26,6 +27,8 @@ from kwire.errors import ProcessingError
 # A worker takes several calls at once while they are this short (seconds): so the queue's lock costs less.
 _SHORT_SECONDS = 0.001
 _GRAB_MAX = 256
+# After this time (seconds) others may take what a worker has not begun: one of its calls was not short.
+_HELD_SECONDS = 0.005
 
 
 @dataclass(slots=True)
@@ -108,9 +111,9 @@ class Workers(ABC):
     def stop(self) -> None:
         """Take no more work. Calls that run go on."""
 
-    def _share(self) -> int:
-        """Return how many calls one worker may take, so that the others find some too."""
-        return max(1, min(_GRAB_MAX, self.queue.ready_count // (2 * self.concurrency)))
+    @abstractmethod
+    def empty_hands(self, seconds: float = 0.0) -> None:
+        """Report what is done, and let any worker take what has not begun, of what was taken so many seconds ago."""
 
     @abstractmethod
     async def _settled(self, sent: Any) -> None:
@@ -152,6 +155,24 @@ class Workers(ABC):
         self._on_fatal(fatal)
 
 
+@dataclass(slots=True, eq=False)
+class _Hand:
+    """What a thread has taken at once. Another thread may empty it under the queue's lock."""
+
+    since: float
+    works: deque[Work]  # not begun
+    done: deque[Work] = field(default_factory=deque)  # and not reported
+
+
+def _emptied(works: deque[Work]) -> list[Work]:
+    """Remove and return works, while another thread may add or remove some."""
+    found: list[Work] = []
+    with suppress(IndexError):
+        while True:
+            found.append(works.popleft())
+    return found
+
+
 class ThreadWorkers(Workers):
     """Each worker is a thread. With an executor it submits the call there and waits for the result."""
 
@@ -159,6 +180,8 @@ class ThreadWorkers(Workers):
         super().__init__(*args, **options)
         self._executor = executor
         self._is_plain = executor is None and self.handling.is_plain
+        self._hands: dict[int, _Hand] = {}  # by thread, of more than one call
+        self._wakes_at: float | None = None  # when an idle thread looks again; one is enough
         self._threads = [
             threading.Thread(target=self._work, name=f"kwire worker {number}", daemon=True)
             for number in range(self.concurrency)
@@ -172,35 +195,80 @@ class ThreadWorkers(Workers):
         with self.queue.has_work:
             self._is_stopping = True
             self.queue.has_work.notify_all()
+        self.empty_hands()
 
     def _work(self) -> None:
-        most = 1
-        while works := self._take(most):
-            started = self._now()
-            self._run(works, started)
+        most, hand, me = 1, _Hand(0.0, deque()), threading.get_ident()
+        while (taken := self._take(most, hand, me)) is not None:
+            hand = taken
+            self._run(hand)
             # Short calls are taken together, long ones one by one.
-            is_short = self._now() - started < _SHORT_SECONDS
-            most = min(_GRAB_MAX, 2 * most) if is_short else 1
+            is_short = self._now() - hand.since < _SHORT_SECONDS
+            most = min(_GRAB_MAX, 2 * most) if is_short else max(1, most // 4)
 
-    def _take(self, most: int) -> list[Work]:
+    def _take(self, most: int, before: _Hand, me: int) -> _Hand | None:
+        """Report what is done, and take more, by one turn of the lock; None at the end."""
         queue, now = self.queue, self._now
         with queue.has_work:
+            self._hands.pop(me, None)
+            queue.succeed_locked(_emptied(before.done))
             while not self._is_stopping:
-                works = queue.take_locked(now(), min(most, self._share()))
+                works = queue.take_locked(now(), most)
                 if works:
-                    return works
+                    hand = _Hand(now(), deque(works))
+                    if len(works) > 1:
+                        self._hands[me] = hand
+                    if self._wakes_at is None and (self._hands or queue.next_due() is not None):
+                        queue.has_work.notify()  # another thread looks when time has passed
+                    return hand
                 self._on_idle()
-                retry_at = queue.next_retry()
-                queue.has_work.wait(None if retry_at is None else max(0.0, retry_at - now()))
-        return []
+                self._wait_locked()
+        return None
 
-    def _run(self, works: list[Work], started: float) -> None:
-        done: list[Work] = []
+    def _wait_locked(self) -> None:
+        """Wait for work, and until it is due unless another thread does."""
+        due = self._due_locked(self._now())
+        if due is None or (self._wakes_at is not None and self._wakes_at <= due):
+            self.queue.has_work.wait()
+            return
+        self._wakes_at = due
+        self.queue.has_work.wait(max(0.0, due - self._now()))
+        if self._wakes_at == due:
+            self._wakes_at = None
+
+    def _due_locked(self, now: float) -> float | None:
+        """Return when an idle thread must look again; empty the hands that are overdue."""
+        due = self.queue.next_due()
+        for hand in self._hands.values():
+            overdue = hand.since + _HELD_SECONDS
+            if overdue <= now:
+                self._empty_locked(hand)
+                due = self.queue.next_due() if due is None else due
+            elif due is None or overdue < due:
+                due = overdue
+        return due
+
+    def empty_hands(self, seconds: float = 0.0) -> None:
+        since = self._now() - seconds
+        with self.queue.has_work:
+            for hand in self._hands.values():
+                if hand.since <= since:
+                    self._empty_locked(hand)
+
+    def _empty_locked(self, hand: _Hand) -> None:
+        """Report what a worker has done, and let others take what it has not begun."""
+        self.queue.succeed_locked(_emptied(hand.done))
+        self.queue.put_back_locked(_emptied(hand.works))
+
+    def _run(self, hand: _Hand) -> None:
+        """Run calls until they have taken long, or another thread has taken the rest."""
+        works, done, until = hand.works, hand.done, hand.since + _SHORT_SECONDS
         now, is_plain, function = self._now, self._is_plain, self.handling.function
-        for number, work in enumerate(works):
-            if number and now() - started > _SHORT_SECONDS:
-                self.queue.put_back(works[number:])
-                break
+        while works:
+            try:
+                work = works.popleft()
+            except IndexError:  # another thread has taken the last
+                return
             try:
                 if is_plain:
                     function(work.records[0])
@@ -211,8 +279,8 @@ class ThreadWorkers(Workers):
                     done.append(work)
             else:
                 done.append(work)
-        if done:
-            self.queue.succeed(done)
+            if works and now() > until:
+                self.queue.put_back(_emptied(works))
 
     def _call(self, work: Work) -> None:
         handling = self.handling
@@ -307,7 +375,7 @@ class TaskWorkers(Workers):
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self._idle.append(future)
-        retry_at = self.queue.next_retry()
+        retry_at = self.queue.next_due()
         if self.queue.ready_count or self._is_stopping:  # it came between `take` and here
             future.set_result(None)
         timeout = None if retry_at is None else max(0.0, retry_at - self._now())
@@ -340,6 +408,9 @@ class TaskWorkers(Workers):
             await asyncio.wrap_future(sent)
         elif inspect.isawaitable(sent):
             await sent
+
+    def empty_hands(self, seconds: float = 0.0) -> None:
+        """Do nothing: a task takes one call, and reports it."""
 
     def cancel(self) -> None:
         """Cancel the calls that run; from any thread."""

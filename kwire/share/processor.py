@@ -131,7 +131,7 @@ class ParallelShareProcessor(ParallelCalls[ShareRecord]):
         for key, group in groupby(records, key=partition_of):
             if self._queue.get(key) is None:
                 self._queue.add_partition(key, NoProgress())
-            self._queue.add(key, group)
+            self._queue.add(key, list(group))
 
     async def _end(self) -> None:
         self._consumer._is_processed_in_parallel = False

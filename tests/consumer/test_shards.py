@@ -23,8 +23,10 @@ def records(*keys: bytes | None, start: int = 0, topic: str = "t") -> list[Consu
     return [record(start + at, key, topic) for at, key in enumerate(keys)]
 
 
-def queue(order: Order = "key", *, batch: int = 1, partitions: Iterable[tuple[str, int]] = (T,)) -> ShardQueue:
-    made = ShardQueue(order, batch=batch)
+def queue(
+    order: Order = "key", *, batch: int = 1, batch_wait: float = 0.0, partitions: Iterable[tuple[str, int]] = (T,)
+) -> ShardQueue:
+    made = ShardQueue(order, batch=batch, batch_wait=batch_wait)
     for key in partitions:
         made.add_partition(key, PartitionProgress(0))
     return made
@@ -113,7 +115,7 @@ def test_a_failed_record_holds_up_its_key_and_no_other() -> None:
     assert made.retry(a, 5.0)
     made.succeed([b])
     assert made.take(4.9, 10) == []
-    assert made.next_retry() == 5.0
+    assert made.next_due() == 5.0
     (again,) = made.take(5.0, 10)
     assert (again.records[0].offset, again.attempt) == (0, 2)
     made.succeed([again])
@@ -141,7 +143,7 @@ def test_results_of_a_dropped_partition_are_ignored() -> None:
     assert made.take(0.0, 10) == []
     made.succeed([first])
     assert not made.retry(second, 1.0)
-    assert (before.base, made.running_count, made.next_retry()) == (0, 0, None)
+    assert (before.base, made.running_count, made.next_due()) == (0, 0, None)
 
 
 def test_s36_a_key_waits_for_the_call_of_its_dropped_partition() -> None:
@@ -173,7 +175,7 @@ def test_a_stopped_partition_counts_what_runs_and_gives_no_more() -> None:
 def test_the_base_is_the_first_offset_that_is_not_complete() -> None:
     made = PartitionProgress(10)
     for offset in (10, 12, 13, 20):
-        assert made.begin(offset)
+        assert made.begin([record(offset)])
     made.complete(12)
     made.complete(20)
     assert (made.base, made.ahead, made.incomplete) == (10, 11, 2)
@@ -187,14 +189,14 @@ def test_the_base_is_the_first_offset_that_is_not_complete() -> None:
 
 def test_remembered_offsets_are_not_processed_again() -> None:
     made = PartitionProgress(10, [range(11, 13), range(15, 17)])
-    assert [offset for offset in range(10, 18) if made.begin(offset)] == [10, 13, 14, 17]
+    assert [offset for offset in range(10, 18) if made.begin([record(offset)])] == [10, 13, 14, 17]
     made.complete(10)
     assert made.base == 13
 
 
 def test_what_is_remembered_and_not_yet_read_again_stays_remembered() -> None:
     made = PartitionProgress(10, [range(11, 13), range(15, 17)])
-    made.begin(10)
+    made.begin([record(10)])
     assert made.complete_ranges() == [range(11, 13), range(15, 17)]
 
 
@@ -207,7 +209,7 @@ def test_progress_is_that_of_a_plain_set(seed: int) -> None:
     for _ in range(300):
         if random.random() < 0.6:
             offset += random.choice((0, 0, 0, 1, 5))
-            assert made.begin(offset)
+            assert made.begin([record(offset)])
             begun.append(offset)
             offset += 1
         elif open_ones := [one for one in begun if one not in complete]:
@@ -254,3 +256,61 @@ def test_every_record_runs_once_and_in_order(order: Order, seed: int) -> None:
             if order == "partition" or key_or_none is not None:
                 assert found == sorted(found)
     assert [progress(made, key).base for key in (T, U)] == [added[T], added[U]]
+
+
+# -- batches that wait
+
+
+@pytest.mark.parametrize("key", [b"a", None])
+def test_records_wait_for_a_full_batch_but_not_for_ever(key: bytes | None) -> None:
+    made = queue(batch=3, batch_wait=1.0)
+    made.add(T, records(key, key), now=0.0)
+    assert made.take(0.9) == []
+    assert made.next_due() == 1.0
+    assert offsets(made.take(1.0)) == [[0, 1]]
+
+
+@pytest.mark.parametrize("key", [b"a", None])
+def test_a_full_batch_does_not_wait(key: bytes | None) -> None:
+    made = queue(batch=3, batch_wait=1.0)
+    made.add(T, records(key, key), now=0.0)
+    made.add(T, records(key, key, start=2), now=0.5)
+    assert offsets(made.take(0.5, 9)) == [[0, 1, 2]]
+
+
+def test_what_is_left_of_a_key_waits_from_when_it_came() -> None:
+    made = queue(batch=3, batch_wait=1.0)
+    made.add(T, records(b"a", b"a", b"a", b"a"), now=0.0)
+    works = made.take(0.0, 9)
+    assert offsets(works) == [[0, 1, 2]]
+    made.succeed(works)
+    assert made.take(0.9) == []
+    assert offsets(made.take(1.0)) == [[3]]
+
+
+def test_a_batch_that_got_full_is_not_given_out_again_when_its_wait_ends() -> None:
+    made = queue(batch=2, batch_wait=1.0)
+    made.add(T, records(b"a"), now=0.0)
+    made.add(T, records(b"a", start=1), now=0.0)
+    works = made.take(0.0, 9)
+    made.add(T, records(b"a", start=2), now=0.0)
+    assert made.take(1.0, 9) == [], "the key's first call still runs"
+    made.succeed(works)
+    assert offsets(made.take(1.0, 9)) == [[2]]
+
+
+def test_a_stopped_partition_waits_for_no_batch() -> None:
+    made = queue(batch=3, batch_wait=1.0)
+    made.add(T, records(b"a", None), now=0.0)
+    made.stop_partition(T)
+    assert made.next_due() is None
+    assert made.take(9.0, 9) == []
+
+
+def test_batches_that_are_due_at_once_are_all_announced() -> None:
+    made = queue(batch=3, batch_wait=1.0)
+    announced: list[int] = []
+    made.add(T, records(b"a", b"b"), now=0.0)
+    made.on_ready = lambda: announced.append(made.ready_count)
+    assert offsets(made.take(1.0)) == [[0]]
+    assert announced == [1], "another worker can take the second"

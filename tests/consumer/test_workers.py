@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from random import Random
 from typing import Any
 
 from kwire.cluster import Backoff
-from kwire.consumer.progress import NoProgress
+from kwire.consumer.progress import NoProgress, PartitionProgress
 from kwire.consumer.record import ConsumerRecord
 from kwire.consumer.shards import ShardQueue
 from kwire.consumer.workers import Handling, ThreadWorkers
 from tests.consumer.test_shards import T, records
 
 TOGETHER_SECONDS = 0.2
+PATIENCE_SECONDS = 10.0
 
 
 def handling_of(function: Any, **options: Any) -> Handling:
@@ -59,3 +61,57 @@ def test_calls_that_fail_at_the_same_time_are_all_counted() -> None:
         ended.acquire()
     workers.stop()
     assert counts.failed.value == 2
+
+
+def test_a_long_call_does_not_hold_up_what_its_worker_took_with_it() -> None:
+    queue = ShardQueue("none")
+    queue.add_partition(T, NoProgress())
+    lock, others = threading.Lock(), threading.Event()
+    seen: list[int] = []
+    in_time: list[bool] = []
+
+    def work(record: ConsumerRecord) -> None:
+        if record.offset == 150:
+            in_time.append(others.wait(PATIENCE_SECONDS))
+            return
+        with lock:
+            seen.append(record.offset)
+            if len(seen) == 299:
+                others.set()
+
+    workers = ThreadWorkers(
+        queue, handling_of(work), 2, now=time.monotonic, random=Random(1), on_fatal=print, on_idle=lambda: None
+    )
+    ended = threading.Semaphore(0)
+    queue.on_ended = ended.release
+    queue.add(T, records(*[None] * 300))
+    workers.start()
+    while queue.processed_count < 300:
+        assert ended.acquire(timeout=2 * PATIENCE_SECONDS)
+        workers.empty_hands()
+    workers.stop()
+    assert in_time == [True]
+
+
+def test_what_is_done_is_reported_while_the_next_call_runs() -> None:
+    queue = ShardQueue("none")
+    progress = PartitionProgress(0)
+    queue.add_partition(T, progress)
+    started, release = threading.Event(), threading.Event()
+
+    def work(record: ConsumerRecord) -> None:
+        if record.offset == 5:  # the third of four that the worker took at once
+            started.set()
+            release.wait(PATIENCE_SECONDS)
+
+    workers = ThreadWorkers(
+        queue, handling_of(work), 1, now=lambda: 0.0, random=Random(1), on_fatal=print, on_idle=lambda: None
+    )
+    queue.add(T, records(*[None] * 7))
+    workers.start()
+    assert started.wait(PATIENCE_SECONDS)
+    workers.empty_hands()
+    assert progress.base == 5
+    assert queue.running_count == 1, "others may take what it has not begun"
+    release.set()
+    workers.stop()
