@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.cluster import Backoff
+from kwire.cluster.config import INT32_MAX, MS
 from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.dead_letters import DeadLetterTopic
@@ -69,6 +70,7 @@ class ProcessorKwargs(CallKwargs, total=False):
 
     order: Order
     batch: int
+    batch_wait_ms: int
     backoff: Backoff
     dead_letters: Callable[[ConsumerRecord, BaseException], Any] | None
     max_ahead: int
@@ -89,6 +91,10 @@ class ProcessorOptions(CallOptions):
     batch: int = option(
         1, Whole(1), "above 1 the function gets a list of at most this many records, of one key or partition where "
         "these have an order"
+    )  # fmt: skip
+    batch_wait_ms: int = option(
+        0, Whole(0, INT32_MAX), "how long a record may wait until there are enough for a full batch; 0: the function "
+        "gets what there is", unit=MS
     )  # fmt: skip
     retries: int | None = option(None, Whole(0), "how often a record is tried again; None: until it succeeds")
     backoff: Backoff = option(Backoff(1_000, 60_000), _BACKOFF, "the pauses before retries; they double")
@@ -138,7 +144,7 @@ class ParallelProcessor(ParallelCalls[ConsumerRecord]):
             function, options.batch, options.retries, options.backoff, options.retry_if,
             options.dead_letters, options.timeout,
         )  # fmt: skip
-        queue = ShardQueue(options.order, batch=options.batch)
+        queue = ShardQueue(options.order, batch=options.batch, batch_wait=options.batch_wait_ms / 1000)
         super().__init__(consumer, queue, handling, options, drain=options.drain, loop=loop, on_idle=self._starved)
 
     # -- any thread
@@ -157,7 +163,9 @@ class ParallelProcessor(ParallelCalls[ConsumerRecord]):
     # -- the polling thread or task
 
     async def _poll(self) -> Sequence[ConsumerRecord]:
-        return await self._consumer._poll(_POLL_RECORDS, POLL_SECONDS if self._paused else IDLE_POLL_SECONDS)
+        return await self._consumer._poll(
+            _POLL_RECORDS, POLL_SECONDS if self._paused or self._queue.running_count else IDLE_POLL_SECONDS
+        )
 
     def _add(self, records: Sequence[ConsumerRecord]) -> None:
         for key, group in groupby(records, key=partition_of):
@@ -169,7 +177,7 @@ class ParallelProcessor(ParallelCalls[ConsumerRecord]):
             if known is None:
                 self._begin(key, of_partition[0].offset)
             with self._lock:
-                self._queue.add(key, of_partition)
+                self._queue.add(key, of_partition, self._clock.now())
         self._read_to_positions()
         self._pause_and_resume()
 

@@ -165,16 +165,18 @@ def test_an_error_waits_for_the_other_calls(cluster: Cluster) -> None:
             raise ValueError("cannot be read")
 
     processor = consumer_of(cluster).process(work, concurrency=2, retries=0)
-    stop_partition = processor._queue.stop_partition
 
-    def stopped(key: tuple[str, int]) -> None:
-        stop_partition(key)
-        release.set()  # the call ends only when the processor has begun to stop
+    def release_when_awaited() -> None:
+        wait_until(lambda: processor._queue.on_ended is not None or release.is_set())
+        release.set()
 
-    processor._queue.stop_partition = stopped  # type: ignore[method-assign]
+    thread = threading.Thread(target=release_when_awaited)
+    thread.start()
     with pytest.raises(ProcessingError, match="cannot be read"):
         processor.run()
-    assert committed(cluster)[0] == 1
+    release.set()
+    thread.join()
+    assert committed(cluster).get(0) == 1
 
 
 @pytest.mark.parametrize("what", ["retry_if", "dead_letters"])
@@ -398,6 +400,35 @@ def test_batches_have_records_of_one_key(cluster: Cluster) -> None:
     assert all(len({record.key for record in batch}) == 1 for batch in batches)
     assert max(map(len, batches)) == 10
     assert sum(committed(cluster).values()) == 100
+
+
+def test_records_wait_for_a_full_batch(cluster: Cluster) -> None:
+    fill(cluster, 25, keys=1, partition=0)
+    sizes: list[int] = []
+
+    def work(records: list[ConsumerRecord]) -> None:
+        sizes.append(len(records))
+        if sum(sizes) == 25:
+            processor.stop()
+
+    processor = consumer_of(cluster).process(work, batch=10, batch_wait_ms=300, concurrency=2)
+    processor.run()
+    assert sizes == [10, 10, 5]
+    assert committed(cluster)[0] == 25
+
+
+def test_tasks_wait_for_full_batches_of_many_keys(cluster: Cluster) -> None:
+    fill(cluster, 20, keys=10, partition=0)
+    sizes: list[int] = []
+
+    async def work(records: list[ConsumerRecord]) -> None:
+        sizes.append(len(records))
+        if sum(sizes) == 20:
+            processor.stop()
+
+    processor: Any = consumer_of(cluster).process(work, batch=10, batch_wait_ms=300, concurrency=4)
+    processor.run()
+    assert sizes == [2] * 10
 
 
 def square(record: ConsumerRecord) -> None:
