@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kwire.cli.admin import open_admin, report
 from kwire.cli.connection import ConnectionOptions, connection_options
-from kwire.cli.error_report import ExitCode, print_error
+from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options, styled
 
 if TYPE_CHECKING:
-    from kwire.admin import Admin
     from kwire.admin.groups import Group, GroupLag, GroupMember, Move, ResetTarget
     from kwire.errors import KwireError
 
@@ -34,13 +34,6 @@ def command() -> None:
     """
 
 
-def _admin(connection: ConnectionOptions) -> Admin:
-    from kwire.admin import Admin
-
-    options = connection.client_options()
-    return Admin(options.pop("bootstrap"), **options)
-
-
 # -- list
 
 
@@ -53,7 +46,7 @@ def list_groups(
     types: tuple[Any, ...], states: tuple[str, ...], connection: ConnectionOptions, output: Output
 ) -> ExitCode:
     """List the groups of the cluster, with type, state and coordinator."""
-    with _admin(connection) as admin:
+    with open_admin(connection) as admin:
         found = admin.groups.list(types=types, states=states, timeout=connection.timeout)
     if output.is_table:
         rows = [[one.id, one.type, one.state, one.protocol_type, one.coordinator] for one in found]
@@ -84,14 +77,14 @@ def describe(groups: tuple[str, ...], connection: ConnectionOptions, output: Out
 
     The exit code is 1 if a group does not exist.
     """
-    with _admin(connection) as admin:
+    with open_admin(connection) as admin:
         results = admin.groups.describe_many(groups, timeout=connection.timeout)
     for group in results.ok.values():
         if output.is_table:
             _show_group(group, output)
         else:
             output.json(_group_json(group))
-    return _report(results.errors)
+    return report(results.errors)
 
 
 def _show_group(group: Group, output: Output) -> None:
@@ -168,7 +161,7 @@ def lag(groups: tuple[str, ...], committed: bool, connection: ConnectionOptions,
     exist.
     """
     isolation: Any = "read_committed" if committed else "read_uncommitted"
-    with _admin(connection) as admin:
+    with open_admin(connection) as admin:
         results = admin.groups.lag_many(groups, isolation=isolation, timeout=connection.timeout)
     for found in results.ok.values():
         if output.is_table:
@@ -176,7 +169,7 @@ def lag(groups: tuple[str, ...], committed: bool, connection: ConnectionOptions,
         else:
             for line in _lag_lines(found):
                 output.json(line)
-    return _report(results.errors)
+    return report(results.errors)
 
 
 def _show_lag(found: GroupLag, output: Output) -> None:
@@ -232,7 +225,7 @@ def reset(
     """
     if (target is None) == (by is None):
         raise click.UsageError("give --to WHERE or --by RECORDS")
-    with _admin(connection) as admin:
+    with open_admin(connection) as admin:
         moves = admin.groups.reset(
             group, None if target is None else reset_target(target), by=by, topics=topics or None, dry_run=dry_run,
             timeout=connection.timeout,
@@ -284,7 +277,7 @@ def delete(groups: tuple[str, ...], dry_run: bool, connection: ConnectionOptions
     """Delete groups with their committed offsets. A group with members is not deleted, and the exit code is 1."""
     from kwire.errors import ErrorCode, broker_error
 
-    with _admin(connection) as admin:
+    with open_admin(connection) as admin:
         errors: dict[str, KwireError]
         if dry_run:
             described = admin.groups.describe_many(groups, timeout=connection.timeout)
@@ -305,10 +298,4 @@ def delete(groups: tuple[str, ...], dry_run: bool, connection: ConnectionOptions
             output.text(f"{name}: {'would be deleted' if dry_run else 'deleted'}")
         else:
             output.json({"group": name, "deleted": not dry_run, "dry_run": dry_run})
-    return _report(errors)
-
-
-def _report(errors: dict[str, KwireError]) -> ExitCode:
-    for error in errors.values():
-        print_error(str(error))
-    return ExitCode.KAFKA if errors else ExitCode.OK
+    return report(errors)

@@ -1,0 +1,112 @@
+"""`kwire cluster`: describe the cluster, its features and its quorum, and say what is wrong with it."""
+
+from __future__ import annotations
+
+import click
+
+from kwire.cli.admin import open_admin, show
+from kwire.cli.connection import ConnectionOptions, connection_options
+from kwire.cli.error_report import ExitCode
+from kwire.cli.output import Output, output_options
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """The cluster: describe, explain, features, set-feature, quorum.
+
+    \b
+        kwire cluster explain -b localhost:9092
+        kwire cluster features
+    """
+
+
+@command.command()
+@connection_options
+@output_options
+def describe(connection: ConnectionOptions, output: Output) -> ExitCode:
+    """Show the brokers of the cluster, and which is the controller."""
+    with open_admin(connection) as admin:
+        found = admin.cluster.describe(timeout=connection.timeout)
+    rows = [
+        {"broker": one.id, "host": one.host, "port": one.port, "rack": one.rack, "controller": one == found.controller}
+        for one in found.brokers
+    ]
+    output.note(f"cluster {found.cluster_id}")
+    show(rows, output, right=["broker", "port"])
+    return ExitCode.OK
+
+
+@command.command()
+@connection_options
+@output_options
+def explain(connection: ConnectionOptions, output: Output) -> ExitCode:
+    """Say what is wrong: partitions without a leader or with too few replicas. The exit code is 1 if anything is."""
+    with open_admin(connection) as admin:
+        found = admin.cluster.explain(timeout=connection.timeout)
+    for line in found:
+        if output.is_table:
+            output.text(line)
+        else:
+            output.json({"finding": line})
+    if not found:
+        output.note("nothing is wrong")
+    return ExitCode.KAFKA if found else ExitCode.OK
+
+
+@command.command()
+@connection_options
+@output_options
+def features(connection: ConnectionOptions, output: Output) -> ExitCode:
+    """Show the features of the cluster: the level in force, and what the brokers support."""
+    with open_admin(connection) as admin:
+        found = admin.cluster.features(timeout=connection.timeout)
+    rows = [
+        {
+            "feature": one.name, "level": one.level,
+            "lowest": None if one.supported is None else one.supported[0],
+            "highest": None if one.supported is None else one.supported[1],
+        }
+        for one in found.values()
+    ]  # fmt: skip
+    show(rows, output, right=["level", "lowest", "highest"])
+    return ExitCode.OK
+
+
+@command.command()
+@click.argument("feature")
+@click.argument("level", type=int)
+@click.option(
+    "--change", type=click.Choice(["upgrade", "downgrade", "unsafe-downgrade"]), default="upgrade", show_default=True,
+    help="An unsafe downgrade may lose metadata.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Have the controller check it, and change nothing.")
+@connection_options
+@output_options
+def set_feature(
+    feature: str, level: int, change: str, dry_run: bool, connection: ConnectionOptions, output: Output
+) -> ExitCode:
+    """Set the level of a feature; 0 turns it off."""
+    with open_admin(connection) as admin:
+        admin.cluster.set_feature(feature, level, change=change, dry_run=dry_run, timeout=connection.timeout)
+    output.note(f"{feature} {'can have' if dry_run else 'has'} level {level}")
+    return ExitCode.OK
+
+
+@command.command()
+@connection_options
+@output_options
+def quorum(connection: ConnectionOptions, output: Output) -> ExitCode:
+    """Show the voters and observers of the metadata log, and how far each is (KRaft)."""
+    with open_admin(connection) as admin:
+        found = admin.cluster.quorum(timeout=connection.timeout)
+    rows = [
+        {
+            "node": one.id, "role": "leader" if one.id == found.leader else role, "log_end": one.log_end,
+            "behind": max(0, found.high_watermark - one.log_end), "last_caught_up_ms": one.last_caught_up_ms,
+        }
+        for role, replicas in (("voter", found.voters), ("observer", found.observers))
+        for one in replicas
+    ]  # fmt: skip
+    output.note(f"leader {found.leader} in epoch {found.leader_epoch}, high watermark {found.high_watermark}")
+    show(rows, output, right=["node", "log_end", "behind", "last_caught_up_ms"])
+    return ExitCode.OK

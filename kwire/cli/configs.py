@@ -1,0 +1,108 @@
+"""`kwire configs`: show and change the configs of topics, brokers, groups and client metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from kwire.cli.admin import open_admin, pairs, show
+from kwire.cli.connection import ConnectionOptions, connection_options
+from kwire.cli.error_report import ExitCode
+from kwire.cli.output import Output, counted, output_options
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """Configs of topics, brokers, groups and client metrics: get, set, append, subtract, reset.
+
+    \b
+        kwire configs get --topic orders -b localhost:9092
+        kwire configs set --topic orders retention.ms=3600000 --dry-run
+        kwire configs reset --broker default log.cleaner.threads
+    """
+
+
+def _resource_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for name, help_text in (
+        ("client-metrics", "A subscription to the metrics of clients."),
+        ("group", "A group."),
+        ("broker-logger", "The log levels of a broker, by its id."),
+        ("broker", 'A broker by its id, or "default" for all brokers.'),
+        ("topic", "A topic."),
+    ):
+        function = click.option(f"--{name}", metavar="NAME", help=help_text)(function)
+    return function
+
+
+def _resource(**given: str | None) -> dict[str, Any]:
+    """Return the keyword that names the resource to `Admin.configs`. Raises UsageError."""
+    named: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if len(named) != 1:
+        raise click.UsageError("name one resource: --topic, --broker, --broker-logger, --group or --client-metrics")
+    ((kind, name),) = named.items()
+    if kind in ("broker", "broker_logger"):
+        if kind == "broker" and name == "default":
+            return {"broker": ""}
+        if not name.isdigit():
+            raise click.UsageError(f"--{kind.replace('_', '-')} {name}: give the id of a broker")
+        return {kind: int(name)}
+    return {kind: name}
+
+
+@command.command()
+@click.argument("names", metavar="[CONFIG]...", nargs=-1)
+@click.option("--all", "with_defaults", is_flag=True, help="Also those that have their default.")
+@_resource_options
+@connection_options
+@output_options
+def get(
+    names: tuple[str, ...], with_defaults: bool, topic: str | None, broker: str | None, broker_logger: str | None,
+    group: str | None, client_metrics: str | None, connection: ConnectionOptions, output: Output,
+) -> ExitCode:  # fmt: skip
+    """Show the configs of a resource that differ from their default, or those that are named."""
+    resource = _resource(
+        topic=topic, broker=broker, broker_logger=broker_logger, group=group, client_metrics=client_metrics
+    )
+    with open_admin(connection) as admin:
+        found = admin.configs.get(names or None, timeout=connection.timeout, **resource)
+    rows = [
+        {
+            "config": one.name, "value": "(sensitive)" if one.is_sensitive else one.value, "source": one.source,
+            "type": one.type, "read_only": one.is_read_only,
+        }
+        for one in found.values()
+        if names or with_defaults or not one.is_default
+    ]  # fmt: skip
+    show(rows, output)
+    return ExitCode.OK
+
+
+def _change(verb: str, what: str, help_text: str) -> None:
+    """Add the command that calls `Admin.configs.<verb>`."""
+
+    @command.command(verb, help=help_text)
+    @click.argument("changes", metavar=f"{what}...", nargs=-1, required=True)
+    @click.option("--dry-run", is_flag=True, help="Have the cluster check it, and change nothing.")
+    @_resource_options
+    @connection_options
+    @output_options
+    def change(
+        changes: tuple[str, ...], dry_run: bool, topic: str | None, broker: str | None, broker_logger: str | None,
+        group: str | None, client_metrics: str | None, connection: ConnectionOptions, output: Output,
+    ) -> ExitCode:  # fmt: skip
+        resource = _resource(
+            topic=topic, broker=broker, broker_logger=broker_logger, group=group, client_metrics=client_metrics
+        )
+        given: Any = changes if verb == "reset" else pairs(changes)
+        with open_admin(connection) as admin:
+            getattr(admin.configs, verb)(given, dry_run=dry_run, timeout=connection.timeout, **resource)
+        output.note(f"{counted(len(changes), 'config')} {'can be' if dry_run else ''} changed".replace("  ", " "))
+        return ExitCode.OK
+
+
+_change("set", "CONFIG=VALUE", "Set configs; the others stay.")
+_change("append", "CONFIG=ITEM,...", "Add items to configs whose value is a list.")
+_change("subtract", "CONFIG=ITEM,...", "Take items from configs whose value is a list.")
+_change("reset", "CONFIG", "Remove the values of configs, so that their defaults hold.")

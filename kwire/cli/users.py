@@ -1,0 +1,69 @@
+"""`kwire users`: list SCRAM users, set and delete their passwords."""
+
+from __future__ import annotations
+
+import click
+
+from kwire.cli.admin import open_admin, report, show
+from kwire.cli.connection import ConnectionOptions, connection_options
+from kwire.cli.error_report import ExitCode
+from kwire.cli.output import Output, output_options
+
+_mechanism = click.option(
+    "--mechanism", type=click.Choice(["SCRAM-SHA-256", "SCRAM-SHA-512"]), default="SCRAM-SHA-512", show_default=True,
+    help="The mechanism that the password is for.",
+)  # fmt: skip
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """SCRAM users: list, set, delete.
+
+    \b
+        kwire users set alice -b localhost:9092
+        kwire users list
+    """
+
+
+@command.command("list")
+@click.argument("users", metavar="[USER]...", nargs=-1)
+@connection_options
+@output_options
+def list_users(users: tuple[str, ...], connection: ConnectionOptions, output: Output) -> ExitCode:
+    """Show which users have passwords, for which mechanisms. Passwords are never shown."""
+    with open_admin(connection) as admin:
+        results = admin.users.list(users or None, timeout=connection.timeout)
+    show([{"user": one.name, "iterations": dict(one.iterations)} for one in results.ok.values()], output)
+    return report(results.errors)
+
+
+@command.command("set")
+@click.argument("user")
+@click.password_option("--new-password", envvar="KWIRE_NEW_PASSWORD", help="Default: it is asked for.")
+@_mechanism
+@click.option("--iterations", type=int, default=8_192, show_default=True, help="Of the hash, 4096 to 16384.")
+@connection_options
+@output_options
+def set_password(
+    user: str, new_password: str, mechanism: str, iterations: int, connection: ConnectionOptions, output: Output
+) -> ExitCode:
+    """Set the password of a user. It is salted here and does not leave this process."""
+    with open_admin(connection) as admin:
+        admin.users.set_scram(
+            user, new_password, mechanism=mechanism, iterations=iterations, timeout=connection.timeout
+        )
+    output.note(f"{user} has a password for {mechanism}")
+    return ExitCode.OK
+
+
+@command.command()
+@click.argument("user")
+@_mechanism
+@connection_options
+@output_options
+def delete(user: str, mechanism: str, connection: ConnectionOptions, output: Output) -> ExitCode:
+    """Delete the password of a user for one mechanism."""
+    with open_admin(connection) as admin:
+        admin.users.delete_scram(user, mechanism=mechanism, timeout=connection.timeout)
+    output.note(f"{user} has no password for {mechanism}")
+    return ExitCode.OK
