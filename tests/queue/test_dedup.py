@@ -56,7 +56,7 @@ def test_q89_a_new_consumer_reads_the_window_again(world: World) -> None:
 
 
 def test_q88_q89_a_dead_letter_that_goes_back_is_no_duplicate(world: World) -> None:
-    service = world.service(dedup_window_ms=60_000)
+    service = world.service(dedup_window_ms=60_000, partitions=1)
     put(service, "jobs", b"hi", message_id="job-1")
     consumer = service.queue("jobs").consumer()
     take(consumer, 1)[0].nack()
