@@ -35,7 +35,7 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service]:
 
 
 def take(consumer: Consumer, count: int) -> list[Message]:
-    messages = []
+    messages: list[Message] = []
     for _ in range(count):
         message = consumer.receive(PATIENCE_S)
         assert message is not None, f"only {len(messages)} of {count} messages came"
