@@ -12,7 +12,7 @@ A marker is a Protocol Buffers message, written here by hand. Fields 1 to 6 are 
     16 topic_id               16 bytes: a topic that was created again has other messages
     17 headers                {1: name, 2: value or absent}, repeated
     18 is_uncounted           what follows is no delivery: the message was delayed, or nobody has got it yet
-    19 not_before_ms          the deadline itself, as a time of the broker, instead of redeliver_after_ms
+    19 not_before_ms          the deadline itself, as a time of the broker; redeliver_after_ms is the whole delay then
 
 As in proto3 a field with its default value is absent. Unknown fields are skipped; so are unknown types, by the tracker.
 """

@@ -20,7 +20,6 @@ from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from kwire.cluster import ClusterView, LoopThread, PendingRequest
 from kwire.cluster.waiting import Waiter, run_blocking
@@ -33,7 +32,7 @@ from kwire.producer.accumulator import murmur2_partition
 from kwire.producer.methods import ProducerMethods
 from kwire.queue.backend import Backend, Delivery
 from kwire.queue.dedup import DedupWindow
-from kwire.queue.envelope import Envelope, dead_letter_headers
+from kwire.queue.envelope import Envelope, dead_letter_headers, new_id
 from kwire.queue.markers import Identity, Marker, MarkerFormat, MarkerType, encode_marker, overhead
 from kwire.queue.metrics import ConsumerCounters
 from kwire.queue.options import QueueOptions
@@ -76,6 +75,7 @@ class TrackerBackend(Backend):
             max_poll_interval_ms=None,
         )
         self._markers: Producer = service.markers
+        self.new_id = new_id  # a simulation has its own
         self._transactions: ProducerMethods | None = None
         self._is_subscribed = False
         self._foreign = 0  # records of other queues since the last commit
@@ -95,7 +95,9 @@ class TrackerBackend(Backend):
     async def fetch(self, limit: int, timeout: float) -> Sequence[Delivery]:
         if not self._is_subscribed:
             on_assigned = self._read_windows if self._options.dedup_window_ms else None
-            await self._records._subscribe([self._options.message_topic], on_assigned=on_assigned)
+            # With a callback for it, a member that lost its partitions joins again only between two fetches: a commit
+            # in a fetch is refused then, and does not go back over that of the next owner.
+            await self._records._subscribe([self._options.message_topic], on_assigned=on_assigned, on_lost=_ignore)
             self._records_runtime.add(self._keep_alives)
             self._is_subscribed = True
         records = await self._records._poll(limit, timeout)
@@ -218,7 +220,7 @@ class TrackerBackend(Backend):
         return Marker(
             MarkerType.START,
             delivery.identity,
-            delivery.timeout_ms,
+            delay or delivery.timeout_ms,
             self._queue,
             delivery.payload,
             delivery.headers,
@@ -232,7 +234,7 @@ class TrackerBackend(Backend):
         """Write markers and commit the position at once: a crash in between leaves neither (Q62)."""
         producer = self._transactions
         if producer is None:
-            producer = self._service.new_producer(transactional_id=f"{self._group}-{uuid4().hex}", linger_ms=0)
+            producer = self._service.new_producer(transactional_id=f"{self._group}-{self.new_id()}", linger_ms=0)
             self._transactions = producer
         try:
             await producer._begin()
@@ -449,6 +451,10 @@ class TrackerBackend(Backend):
             if self._transactions is not None:
                 await self._transactions._close(timeout)
             await self._records._close(timeout)
+
+
+def _ignore(partitions: object) -> None:
+    pass
 
 
 class KeepAlives:

@@ -7,8 +7,9 @@ a heap that is mostly such items is rebuilt.
 The clock is the broker's. `clock_ms` is the greatest append time seen, and never runs backwards. It is compared with
 `now`, the caller's monotonic seconds, for one purpose: an append time that jumps by more than `clock_jump_ms` against
 it (another broker leads the partition, and its clock is wrong) is distrusted. The clock then goes on at the pace of
-`now`, and later append times are read with the difference. Nothing becomes due but by a marker: where none comes, the
-tracker writes a TICK (`tick_due`).
+`now`, and later append times are read with the difference. In replay there is no pace to compare with: there, only a
+time that is so much smaller than the one before is distrusted. Nothing becomes due but by a marker: where none comes,
+the tracker writes a TICK (`tick_due`).
 
 Replay barrier: `begin(barrier)` has the offset of a TICK that this tracker wrote after its predecessor was fenced.
 Until it is read back nothing is due: the END of a message that seems to be due may still be on its way.
@@ -97,8 +98,7 @@ class TrackerState:
         if marker is None:
             return
         entry = self._entries.get(marker.identity)
-        deadline_ms = marker.not_before_ms + self._shift_ms if marker.not_before_ms else 0
-        deadline_ms = deadline_ms or appended_ms + marker.redeliver_after_ms
+        deadline_ms = self._deadline(marker, appended_ms)
         if marker.type == MarkerType.START:
             self._start(offset, deadline_ms, marker, entry)
         elif entry is None:
@@ -110,6 +110,21 @@ class TrackerState:
         elif marker.type == MarkerType.RELEASE:
             entry.is_released, entry.is_uncounted = True, marker.is_uncounted
             self._set_deadline(entry, deadline_ms)
+
+    def _deadline(self, marker: Marker, appended_ms: int) -> int:
+        """Return when the marker lets its message be due.
+
+        not_before_ms is a time of the queue topic's broker, perhaps from before the clock jumped. It cannot be later
+        than its delay, which is redeliver_after_ms, from now on.
+        """
+        latest_ms = appended_ms + marker.redeliver_after_ms
+        if not marker.not_before_ms:
+            return latest_ms
+        shifted_ms = marker.not_before_ms + self._shift_ms
+        for time_ms in (shifted_ms, marker.not_before_ms):
+            if appended_ms <= time_ms <= latest_ms:
+                return time_ms
+        return min(shifted_ms, latest_ms)
 
     def _start(self, offset: int, deadline_ms: int, marker: Marker, entry: InProgress | None) -> None:
         if entry is None:
@@ -152,6 +167,9 @@ class TrackerState:
             if abs(timestamp_ms + self._shift_ms - expected_ms) > self._clock_jump_ms:
                 self.clock_jumps += 1
                 self._shift_ms = expected_ms - timestamp_ms
+        elif timestamp_ms + self._shift_ms < self.clock_ms - self._clock_jump_ms:  # a log does not run backwards
+            self.clock_jumps += 1
+            self._shift_ms = self.clock_ms - timestamp_ms
         appended_ms = timestamp_ms + self._shift_ms
         self.clock_ms = max(self.clock_ms, appended_ms)
         if not self.is_replaying:  # a log is read faster than it was written

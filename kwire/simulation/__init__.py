@@ -23,11 +23,13 @@ random numbers are simulated. A plan is a function of scenario and seed, and a r
                the same for members that copy records in transactions
     group_scenario, group_history, group_checker, group_world
                the same for groups: families, evidence, promises, and the course of a run
+    queue_scenario, queue_processes, queue_history, queue_checker, queue_world
+               the same for queues: families, programs, evidence, promises, and a run
     conduct    whether the requests of the sender keep the rules of order
     run        one run from a plan to a report
     shrink     the fewest disturbances that still cause an anomaly
 
-Imports: broker, share, consumer, producer, cluster, net, session, protocol, records, wire.
+Imports: aio, broker, queue, share, consumer, producer, cluster, net, session, protocol, records, wire.
 """
 
 from collections.abc import Mapping
@@ -35,11 +37,13 @@ from types import MappingProxyType
 
 from kwire.simulation.checker import Anomaly
 from kwire.simulation.group_scenario import GROUP_SCENARIOS
+from kwire.simulation.queue_scenario import QUEUE_SCENARIOS
+from kwire.simulation.queue_world import QueueRun
 from kwire.simulation.run import Report, run
 from kwire.simulation.scenario import PRODUCER_SCENARIOS, Plan, Scenario, plan
 from kwire.simulation.shrink import shrink
 
-SCENARIOS: Mapping[str, Scenario] = MappingProxyType({**PRODUCER_SCENARIOS, **GROUP_SCENARIOS})
+SCENARIOS: Mapping[str, Scenario] = MappingProxyType({**PRODUCER_SCENARIOS, **GROUP_SCENARIOS, **QUEUE_SCENARIOS})
 
 
 def simulate(scenario: str, seed: int, *, keeps_trace: bool = False) -> Report:
@@ -50,9 +54,11 @@ def simulate(scenario: str, seed: int, *, keeps_trace: bool = False) -> Report:
 __all__ = [
     "GROUP_SCENARIOS",
     "PRODUCER_SCENARIOS",
+    "QUEUE_SCENARIOS",
     "SCENARIOS",
     "Anomaly",
     "Plan",
+    "QueueRun",
     "Report",
     "Scenario",
     "plan",

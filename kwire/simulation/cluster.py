@@ -269,6 +269,11 @@ class SimulatedCluster:
         self._settle()
         return True
 
+    def jump_clock(self, ms: int) -> None:
+        """Set the clock of all brokers to another time."""
+        since, wall_ms = self.state._origin
+        self.state._origin = since, wall_ms + ms
+
     def forget_producers(self, topic: str, index: int) -> None:
         """Drop the producer state of a partition, as after `producer.id.expiration.ms`."""
         known = self.state.topics.get(topic)

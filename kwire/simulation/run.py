@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
 
 from kwire.broker.faults import Fault
 from kwire.cluster import ClientConfig
@@ -259,7 +260,7 @@ def _directions(toward: Toward) -> tuple[bool, ...]:
     return (True, False) if toward == "both" else (toward == "broker",)
 
 
-_START_MS = 1_700_000_000_000
+START_MS = 1_700_000_000_000
 # After the faults back-offs must end, dead connections time out, and new leaders become known. A producer without
 # delivery timeout may take so long until everything is acknowledged.
 _SETTLING_SECONDS = 30.0
@@ -302,8 +303,15 @@ class Report:
         return sum(count for name, count in self.coverage.items() if name.startswith(_FAULT))
 
 
+# What runs the plans of other worlds, with or without the lines of the trace.
+RUNS: dict[type[Plan], Callable[[Any, bool], Report]] = {}
+
+
 def run(plan: Plan, *, sender: type[Sender] = Sender, keeps_trace: bool = False) -> Report:
     """Run a plan. An exception in the simulated code is an anomaly of the report, and is not raised."""
+    other = RUNS.get(type(plan))
+    if other is not None:
+        return other(plan, keeps_trace)
     return Run(plan, sender, keeps_trace=keeps_trace).run()
 
 
@@ -312,7 +320,7 @@ class Run:
 
     def __init__(self, plan: Plan, sender: type[Sender] = Sender, *, keeps_trace: bool = False) -> None:
         self.plan = plan
-        self.world = World(time_ms=_START_MS)
+        self.world = World(time_ms=START_MS)
         self.trace = Trace(keeps_lines=keeps_trace)
         self.history = History()
         self.net = Network(self.world, self._chance("net"), self.trace)
@@ -353,7 +361,7 @@ class Run:
             self._found.append(Anomaly("spinning", str(error)))
         except Exception as error:  # the report must name the seed, whatever the exception is
             self._found.append(Anomaly("crash", f"at {self.world.now():.3f} s: {type(error).__name__}: {error}"))
-            self._found[-1:] = [Anomaly("crash", f"{self._found[-1].what}{_where(error)}")]
+            self._found[-1:] = [Anomaly("crash", f"{self._found[-1].what}{where(error)}")]
         self._find_crashes_of_brokers()
         self.cluster.copy_logs(without=OUTPUT)  # what copiers write has a checker of its own
         buffered = {name: producer.buffer_pool.used_bytes for name, producer in self.producers.items()}
@@ -361,7 +369,7 @@ class Run:
         try:
             self._close()
         except Exception as error:  # as above
-            self._found.append(Anomaly("crash", f"in close: {type(error).__name__}: {error}{_where(error)}"))
+            self._found.append(Anomaly("crash", f"in close: {type(error).__name__}: {error}{where(error)}"))
         if not self._has_crashed:
             for producer in self.producers.values():
                 self._found += producer.conduct.anomalies
@@ -539,7 +547,7 @@ class Run:
 
     def _find_crashes_of_brokers(self) -> None:
         for error in self.cluster.server.failures:
-            self._found.append(Anomaly("crash", f"a broker: {type(error).__name__}: {error}{_where(error)}"))
+            self._found.append(Anomaly("crash", f"a broker: {type(error).__name__}: {error}{where(error)}"))
 
     def _coverage(self) -> Counter[str]:
         found = Counter({f"{_FAULT}{name}": count for name, count in self.injector.hits.items()})
@@ -589,7 +597,7 @@ class Run:
         return Random(f"{self.plan.scenario} {self.plan.seed} {who}")
 
 
-def _where(error: BaseException) -> str:
+def where(error: BaseException) -> str:
     """Return the innermost line that raised."""
     traceback, place = error.__traceback__, ""
     while traceback is not None:

@@ -260,6 +260,27 @@ class SeekMember:
     member: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillAtRequest:
+    """Kill a member's process when it sends a request, or has its response; start another after `seconds`."""
+
+    at: float
+    member: str
+    api: ApiKey
+    is_answered: bool
+    after: int  # how many such requests come first
+    seconds: float
+    is_silent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JumpBrokerClocks:
+    """Let the brokers' clock be another one: new leaders, whose clock is wrong."""
+
+    at: float
+    ms: int
+
+
 MemberDisturbance = KillMember | FreezeMember | CloseMember | SlowMember | RaiseInCallback | PauseMember | SeekMember
 
 Disturbance = (
@@ -268,6 +289,7 @@ Disturbance = (
     | FailRequests | ForgetProducers | CreateTopic | AddPartitions | RecreateTopic | CloseProducer
     | Rival
     | MemberDisturbance
+    | KillAtRequest | JumpBrokerClocks
 )  # fmt: skip
 
 

@@ -166,11 +166,33 @@ def test_q82_a_delayed_message_is_due_at_its_time() -> None:
     state = TrackerState()
     state.begin(0)
     state.apply(0, 1_000, None, 1.0)
-    state.apply(1, 2_000, Marker(START, identity(7), 5, is_uncounted=True, not_before_ms=9_000), 2.0)
+    state.apply(1, 2_000, Marker(START, identity(7), 8_000, is_uncounted=True, not_before_ms=9_000), 2.0)
     state.apply(2, 8_999, None, 9.0)
     assert state.due(1) == []
     state.apply(3, 9_000, None, 9.0)
     assert [entry.is_uncounted for entry in state.due(1)] == [True]
+
+
+@pytest.mark.parametrize("jump_ms", [3_600_000, -3_600_000])
+def test_q68_q82_a_delay_that_began_before_the_clock_jumped_is_no_hour_longer_or_shorter(jump_ms: int) -> None:
+    log = Log()
+    marker = Marker(START, identity(7), 5_000, is_uncounted=True, not_before_ms=6_000)
+    log.state.apply(1, 2_000 + jump_ms, marker, 2.0)
+    log.next = 2
+    log(TICK, -1, at=5_900 + jump_ms, now=5.9)
+    assert log.due() == []
+    log(TICK, -1, at=6_000 + jump_ms, now=6.0)
+    assert log.due() == [7]
+
+
+def test_q68_a_log_whose_clock_went_back_does_not_stand_still_after_replay() -> None:
+    log = Log(barrier=2)
+    log(START, 7, at=3_600_000, after=1_000)
+    log(START, 8, at=5_000, after=2_000)
+    log(TICK, -1, at=6_000)
+    assert log.due() == [7]
+    log(TICK, -1, at=7_000, now=7.0)
+    assert log.due() == [7, 8]
 
 
 def test_f17_a_topic_that_was_created_again_has_other_messages() -> None:

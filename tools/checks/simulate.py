@@ -17,9 +17,19 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from kwire.simulation import GROUP_SCENARIOS, PRODUCER_SCENARIOS, SCENARIOS, Plan, Report, plan, run, shrink
+from kwire.simulation import (
+    GROUP_SCENARIOS,
+    PRODUCER_SCENARIOS,
+    QUEUE_SCENARIOS,
+    SCENARIOS,
+    Plan,
+    Report,
+    plan,
+    run,
+    shrink,
+)
 
-_KINDS = {"all": SCENARIOS, "producers": PRODUCER_SCENARIOS, "groups": GROUP_SCENARIOS}
+_KINDS = {"all": SCENARIOS, "producers": PRODUCER_SCENARIOS, "groups": GROUP_SCENARIOS, "queue": QUEUE_SCENARIOS}
 _SHOWN_MAX = 10  # anomalies of a run
 
 

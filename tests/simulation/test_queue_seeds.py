@@ -1,0 +1,25 @@
+"""Run seeds of the scenarios of queues: none shows an anomaly, and what can go wrong does, somewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from kwire.simulation import QUEUE_SCENARIOS
+from tests.simulation.replays import check
+
+# One seed of each; tools/simulate runs thousands.
+FIRST = ("queue-consumer", "queue-tracker", "queue-poison", "queue-rough")
+
+
+@pytest.mark.parametrize("scenario", FIRST)
+def test_no_anomaly_and_messages_are_processed(scenario: str) -> None:
+    coverage: Counter[str] = check(scenario, 2).coverage
+    assert coverage["queue: handed"] >= coverage["queue: stored"] > 0
+
+
+def test_each_family_of_the_specification_has_a_scenario() -> None:
+    abouts = [scenario.about for scenario in QUEUE_SCENARIOS.values()]
+    for family in range(64, 76):
+        assert any(about.startswith(f"Q{family}:") for about in abouts), family
