@@ -37,7 +37,7 @@ class PolledBatch(columns.PolledBatch):
 
     __slots__ = ()
 
-    commit = columns.PolledBatch._commit  # type: ignore[assignment]  # a coroutine
+    commit = awaited(columns.PolledBatch._commit)  # type: ignore[assignment]  # a coroutine
 
 
 class Processor(ParallelProcessor):

@@ -161,24 +161,45 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a coroutine of the blocking face waited for an event loop: a defect of kwire")
 
 
+class _PublicMethod:
+    """What `blocking` and `awaited` put into a class body: it becomes a function that has the name given there.
+
+    Python's errors about arguments name a function. The user called `subscribe`, and knows no `_subscribe`.
+    """
+
+    __slots__ = ("_method", "_wrap")
+
+    def __init__(self, method: Callable[..., Any], wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._method, self._wrap = method, wrap
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        setattr(owner, name, self._wrap(renamed(self._method, name, f"{owner.__qualname__}.{name}")))
+
+
+def renamed(method: C, name: str, qualname: str) -> C:
+    """Return a copy of a function with another name: for errors, and for `help`."""
+    assert isinstance(method, FunctionType)
+    public = FunctionType(method.__code__, method.__globals__, name, method.__defaults__, method.__closure__)
+    public.__kwdefaults__, public.__qualname__ = method.__kwdefaults__, qualname
+    return cast("C", update_wrapper(public, method, ("__module__", "__doc__", "__annotations__"), ("__dict__",)))
+
+
 def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
-    """Return a method that runs the coroutine method to its end, with its signature and docstring."""
+    """Return, for a class body, a method that runs the coroutine method to its end: same signature and docstring."""
 
-    @wraps(method)
-    def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run_blocking(method(self, *args, **kwargs))
+    def wrap(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
+        @wraps(method)
+        def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return run_blocking(method(self, *args, **kwargs))
 
-    run.__name__ = method.__name__.removeprefix("_")
-    return run
+        return run
+
+    return cast("Callable[Concatenate[S, P], T]", _PublicMethod(method, wrap))
 
 
 def awaited(method: C) -> C:
-    """Return a coroutine method without the underscore in its name, so that `help` shows it with its docstring."""
-    assert isinstance(method, FunctionType)
-    name = method.__name__.removeprefix("_")
-    public = FunctionType(method.__code__, method.__globals__, name, method.__defaults__, method.__closure__)
-    public.__kwdefaults__ = method.__kwdefaults__
-    return cast("C", update_wrapper(public, method, ("__module__", "__doc__", "__annotations__"), ()))
+    """Return, for a class body, a coroutine method without the underscore in its name."""
+    return cast("C", _PublicMethod(method, lambda method: method))
 
 
 class Leaves(Protocol):

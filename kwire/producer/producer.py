@@ -131,6 +131,8 @@ class Producer(ProducerMethods):
             response.on_delivery(on_delivery)
         return response
 
+    _send.__qualname__ = "Producer.send"  # which errors about arguments name
+
     send_all = blocking(ProducerMethods._send_all)
     send_many = blocking(ProducerMethods._send_many)
     send_arrow = blocking(ProducerMethods._send_arrow)
