@@ -414,7 +414,7 @@ class Connections:
         connection = self._connections.pop(key)
         self.ready[purpose].pop(node, None)
         events: list[Event] = []
-        for event in connection.session.closed(cause, now):
+        for event in connection.session.closed(cause, now, is_by_peer=not is_idle):
             match event:
                 case RequestFailed():
                     connection.counters.failures += 1
@@ -423,7 +423,9 @@ class Connections:
                     cause = event.cause  # the session knows more than the socket: a refused password, missing SASL
                     has_died = event.died_during_negotiation
                     if has_died or (
-                        connection.handshake is not HandshakeMode.API_VERSIONS and not connection.has_responded
+                        not is_idle
+                        and connection.handshake is not HandshakeMode.API_VERSIONS
+                        and not connection.has_responded
                     ):
                         self._probes.failed(self.addresses[node], connection.handshake)
         cause.where["broker"] = self.describe(node)  # not the number of a bootstrap node, which is private

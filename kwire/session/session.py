@@ -266,12 +266,17 @@ class Session:
             events += self._advance(None, now)
         return events
 
-    def closed(self, cause: KwireError, now: float) -> list[Event]:
-        """End the session after its connection: fail every request, in send order, then report ConnectionClosed."""
+    def closed(self, cause: KwireError, now: float, *, is_by_peer: bool = True) -> list[Event]:
+        """End the session after its connection: fail every request, in send order, then report ConnectionClosed.
+
+        Only what the peer closed says something about the peer: refused SASL, or a broker without ApiVersions.
+        """
         if self._state is State.CLOSED:
             return []
-        died = self._state is State.NEGOTIATING and not self._has_received_any and isinstance(cause, DisconnectedError)
-        cause = self._explain_close(cause)
+        is_cut = is_by_peer and isinstance(cause, DisconnectedError)
+        died = is_cut and self._state is State.NEGOTIATING and not self._has_received_any
+        if is_cut:
+            cause = self._explain_close(cause)
         self._state = transition(self._state, State.CLOSED)
         events: list[Event] = []
         without_response = [entry for entry, _ in self._out if entry is not None and not entry.expects_response]
@@ -550,7 +555,7 @@ class Session:
 
     def _explain_close(self, cause: KwireError) -> KwireError:
         """Return a better error where closing the connection is a broker's only way to report one."""
-        if not isinstance(cause, DisconnectedError) or self.role is Role.BROKER:
+        if self.role is Role.BROKER:
             return cause
         better: KwireError | None = None
         if self._in_flight and self._in_flight[0].request is None and self._sasl is not None:

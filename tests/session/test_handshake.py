@@ -226,6 +226,21 @@ class TestBrokersThatClose:
         failed, _ = pipe.client.closed(DisconnectedError("closed"), 0.0)
         assert "may require SASL" in str(failed.error)  # type: ignore[union-attr]
 
+    @pytest.mark.parametrize("mechanism", [None, "PLAIN"])
+    def test_what_this_side_closes_says_nothing_about_the_broker(self, mechanism: str | None) -> None:
+        pipe = make_pipe(sasl=mechanism)
+        pipe.client.start(0.0)
+        cause = DisconnectedError("the client was closed")
+        assert pipe.client.closed(cause, 0.0, is_by_peer=False) == [ConnectionClosed(cause, False)]
+
+    def test_this_side_closes_after_the_first_request(self) -> None:
+        pipe = make_pipe(serves_sasl=True)
+        pipe.client.send(MetadataRequest(topics=[]), 0.0)
+        pipe.client.start(0.0)
+        pipe.run()
+        failed, _ = pipe.client.closed(DisconnectedError("the client was closed"), 0.0, is_by_peer=False)
+        assert failed.error.remedy is None  # type: ignore[union-attr]
+
 
 class _Any:
     def __eq__(self, other: object) -> bool:
