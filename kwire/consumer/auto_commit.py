@@ -17,7 +17,8 @@ _log = logging.getLogger("kwire.consumer")
 class AutoCommit:
     """A `StateMachine`: commits what `processed` returns, every `interval` seconds, where it has changed.
 
-    One commit at a time. A failure is logged, and the next interval tries again with what is newest then.
+    One commit at a time. A failure is logged, and the next interval tries again with what is newest then. What was
+    stored after a commit without a response is sent once more, when the old one is no longer to be expected.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class AutoCommit:
         elif now >= self._next_at:
             self._next_at = now + self._interval
             if not self._is_committing:
-                self._commit(self._processed(), now)
+                self._commit({**self._commits.overtaken(now - self._interval), **self._processed()}, now)
         return []
 
     def _commit(self, offsets: Mapping[TopicPartition, Offset], now: float) -> None:

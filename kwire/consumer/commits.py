@@ -4,6 +4,9 @@ One OffsetCommit is in flight at a time. Commits that are requested meanwhile me
 is sent, and the callers of older ones get its result. So no older offset follows a newer one, also not
 when a request is repeated. An error while offsets are looked up is never "no offset": that would lead to a reset.
 
+A commit without a response is one that the coordinator may yet carry out, after a newer one that came by another
+connection: then the older offset would be the last. `overtaken` returns what to commit once more, later.
+
 The member of the group sets `generation`, `owned` and `member`; a consumer that assigns partitions itself has none of
 them, and commits with generation -1.
 """
@@ -154,6 +157,8 @@ class CommitManager:
         self._wake = wake
         self._pending: dict[TopicPartition, _Entry] = {}
         self._in_flight: dict[TopicPartition, _Entry] = {}
+        self._unanswered: set[TopicPartition] = set()  # an OffsetCommit with them got no response
+        self._overtaken: dict[TopicPartition, tuple[Offset, float]] = {}  # what was stored after that, and since when
         self._is_active = False  # an OffsetCommit waits for the coordinator or for its response
         self._attempts = 0
         self._not_before = 0.0
@@ -201,6 +206,19 @@ class CommitManager:
             entry = self._pending.pop(key, None)
             if entry is not None:
                 self._finish(key, entry, _not_owned(key))
+            self._unanswered.discard(key)
+            self._overtaken.pop(key, None)
+
+    def overtaken(self, before: float) -> dict[TopicPartition, Offset]:
+        """Return, once, what was stored before a time, after a commit without a response; not if more is on its way."""
+        found = {key: offset for key, (offset, since) in self._overtaken.items() if since <= before}
+        for key in found:
+            del self._overtaken[key]
+        return {
+            key: offset
+            for key, offset in found.items()
+            if (self.owned is None or key in self.owned) and key not in self._pending and key not in self._in_flight
+        }
 
     def lookup(self, request: CommittedRequest) -> None:
         """Find the committed offset of a partition; errors that may pass are retried without a limit."""
@@ -382,6 +400,7 @@ class CommitManager:
         for key, entry in entries.items():
             code = codes.get(key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if not code:
+                self._stored(key, entry.offset, now)
                 self._finish(key, entry, None)
             else:
                 must_wait |= self._partition_refused(key, entry, code, sent)
@@ -389,6 +408,13 @@ class CommitManager:
             self._wait(now)
         else:
             self._attempts, self._not_before = 0, 0.0
+
+    def _stored(self, key: TopicPartition, offset: Offset, now: float) -> None:
+        if key in self._unanswered:
+            self._unanswered.discard(key)
+            self._overtaken[key] = offset, now
+        elif key in self._overtaken:
+            self._overtaken[key] = offset, self._overtaken[key][1]
 
     def _partition_refused(self, key: TopicPartition, entry: _Entry, code: int, sent: GroupMetadata) -> bool:
         """Fail or repeat the commit of one partition; return whether to wait before the next request."""
@@ -444,6 +470,7 @@ class CommitManager:
     def _commit_failed(self, error: KwireError, now: float) -> None:
         """Handle the failure of a whole request: of the connection, of the lookup of the coordinator, of its build."""
         entries, self._in_flight = self._in_flight, {}
+        self._unanswered.update(entries)
         if not entries:  # it was not made, so that it would have had what waits
             entries, self._pending = self._pending, {}
         may_pass = error.is_retriable and not isinstance(error, ClosedError)

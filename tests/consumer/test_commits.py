@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from kwire.cluster import GroupMetadata, Snapshot
+from kwire.consumer.auto_commit import AutoCommit
 from kwire.consumer.offsets import Offset
 from kwire.errors import (
     AuthorizationError,
@@ -85,6 +87,67 @@ def respond(sent: Sent, *codes: int, leave_out: Key | None = None) -> None:
                 )
         topics.append(OffsetCommitResponse.Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     sent.respond(OffsetCommitResponse(topics=topics))
+
+
+# -- an old commit that the coordinator carries out late
+
+
+def auto_commit(world: World, processed: dict[Key, Offset]) -> AutoCommit:
+    """Return an auto-commit every 5 s, and have what was stored count as committed, as consumers do."""
+
+    def done(offsets: Mapping[Key, Offset], results: Mapping[Key, KwireError | None]) -> None:
+        for key in [key for key, error in results.items() if error is None]:
+            processed.pop(key, None)
+
+    return AutoCommit(5.0, world.commits, lambda: dict(processed), done)
+
+
+def test_what_was_stored_after_a_commit_without_a_response_is_sent_once_more() -> None:
+    world = World()
+    processed = {T0: Offset(10), T1: Offset(1)}
+    auto = auto_commit(world, processed)
+    auto.turn(world.now, world.view)
+    auto.turn(world.now + 5, world.view)
+    world.committed().fail()
+    processed.clear()
+    world.commit({T0: 20})
+    again = world.committed()
+    assert sent_offsets(again) == {T0: 20, T1: 1}
+    respond(again)
+    stored_at = world.now
+    auto.turn(stored_at + 4.9, world.view)
+    assert world.turn() == []  # the old one may still be under way
+    auto.turn(stored_at + 10, world.view)
+    once_more = world.committed()
+    assert sent_offsets(once_more) == {T0: 20, T1: 1}
+    respond(once_more)
+    auto.turn(stored_at + 30, world.view)
+    assert world.turn() == []
+
+
+def test_what_is_sent_once_more_replaces_nothing_newer() -> None:
+    world = World()
+    auto = auto_commit(world, {})
+    auto.turn(world.now, world.view)
+    world.commit({T0: 10, T1: 1})
+    world.committed().fail()
+    respond(world.committed())
+    world.commit({T0: 30})
+    auto.turn(world.now + 20, world.view)
+    assert sent_offsets(world.committed()) == {T0: 30, T1: 1}
+
+
+def test_what_others_own_by_now_is_not_sent_once_more() -> None:
+    world = World()
+    auto = auto_commit(world, {})
+    auto.turn(world.now, world.view)
+    world.commit({T0: 10, T1: 1})
+    world.committed().fail()
+    respond(world.committed())
+    world.commits.owned = {T1}
+    world.commits.lose([T0])
+    auto.turn(world.now + 20, world.view)
+    assert sent_offsets(world.committed()) == {T1: 1}
 
 
 # -- what is sent
