@@ -6,6 +6,7 @@
     group_commits  what counts as processed; commit, mark                         (callers' threads)
     group_steps    the steps of a rebalance in the call that polls                (callers' threads)
     group_reports  lag, explain, metrics                                          (callers' threads)
+    dropped        a consumer that is dropped without close leaves its group     (loop thread)
     signals        `stop_on_signals`
     explain        why a consumer gets no records
     metrics        what a consumer counts

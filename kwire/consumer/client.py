@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from abc import abstractmethod
 from asyncio import CancelledError
 from collections import deque
@@ -39,6 +40,7 @@ from kwire.consumer.arguments import (
 )
 from kwire.consumer.buffer import ClientError, CompletedFetch, FetchBuffer, PartitionBuffer
 from kwire.consumer.columns import PolledBatch, check_pyarrow
+from kwire.consumer.dropped import Remains, weakly
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.offsets import (
     NO_OFFSET,
@@ -102,6 +104,9 @@ class ConsumerClient:
         self._runtime = self._open_loop(bootstrap, shared)
         self._config = config = self._runtime.config
         self._fetch_buffer = FetchBuffer(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
+        self._remains = Remains(self._name, self._runtime)
+        self._when_dropped = weakref.finalize(self, self._remains.end)
+        self._when_dropped.atexit = False  # then the loop thread ends itself, and a member leaves: `_leave_at_exit`
         self._commits = self._set_up_group()
         self._fetcher = Fetcher(
             self._options,
@@ -548,7 +553,7 @@ class ConsumerClient:
             check_crc=self._options.check_crc,
             decompressed_max=self._options.max_decompressed_bytes,
             release=self._fetch_buffer.release,
-            retire=self._retire_reader,
+            retire=weakly(self._retire_reader, None),
         )
         self._buffer_by_epoch[buffer.assignment_epoch] = buffer
         return buffer

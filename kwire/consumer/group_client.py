@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from re import Pattern
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from kwire.cluster.waiting import BLOCKING, run_blocking
 from kwire.consumer.assignors import make_assignors
 from kwire.consumer.columns import PolledBatch
 from kwire.consumer.commits import CommitManager
+from kwire.consumer.dropped import weakly
 from kwire.consumer.gate import GateWatch
 from kwire.consumer.group_member import GroupContext, GroupOptions, LeaveMode
 from kwire.consumer.group_reports import ReportingClient
@@ -47,7 +49,7 @@ class GroupClient(ReportingClient):
     def _set_up_group(self) -> CommitManager | None:
         consumers.add(self)
         self._at_exit: weakref.finalize[[weakref.ref[GroupClient]], LoopThread] | None = None
-        self._runtime.deliver_before_end(self._close_with_cluster)
+        self._runtime.deliver_before_end(weakly(self._close_with_cluster, None))
         return super()._set_up_group()
 
     # -- subscription
@@ -91,7 +93,7 @@ class GroupClient(ReportingClient):
             self._on_rebalance_pending = on_rebalance_pending
             self._start()
             if self._membership is None:
-                self._membership = self._new_membership()
+                self._membership = self._remains.membership = self._new_membership()
                 if self._runtime.has_system_clock:  # made after that of the runtime, it runs before it
                     self._at_exit = weakref.finalize(self._runtime, _leave_at_exit, weakref.ref(self))
                 self._runtime.add(self._membership)
@@ -191,12 +193,12 @@ class GroupClient(ReportingClient):
             ),
             fetcher=self._fetcher,
             commits=commits,
-            post=self._post,
+            post=weakly(self._post, None),
             poll_timer=self._gate.timer,
             backoff=Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_ms_max),
             random=self._new_random(),
             request_timeout_ms=self._config.request_timeout_ms,
-            in_background=self._in_background,
+            in_background=partial(_in_background, self._runtime),
             wake=self._runtime.wakeup,
         )
         return Membership(context)
@@ -206,21 +208,10 @@ class GroupClient(ReportingClient):
         return GateWatch(
             self._gate.timer,
             None if interval is None else interval / 1000,
-            self._progress,
+            weakly(self._progress, None),
             lambda: membership.pending_step is not None,
-            self._step_waits,
+            weakly(self._step_waits, None),
         )
-
-    def _in_background(self, work: Callable[[], Any], on_done: Callable[[Any], object]) -> None:
-        def run() -> None:
-            try:
-                result = work()
-            except BaseException as error:
-                result = error
-            with suppress(ClosedError):
-                self._runtime.call_soon(on_done, result)
-
-        self._runtime.dispatch(run)
 
     # -- the end
 
@@ -293,6 +284,7 @@ class GroupClient(ReportingClient):
         deadline = self._deadline(timeout)
         self._is_closed = True
         self._reading = None
+        self._when_dropped.detach()
         if self._at_exit is not None:
             self._at_exit.detach()
         try:
@@ -353,6 +345,20 @@ class GroupClient(ReportingClient):
 
     def _new_batch(self, pieces: list[Any], taken_from: list[Any]) -> PolledBatch:
         return self._make_batch(pieces, taken_from, self)
+
+
+def _in_background(runtime: LoopThread, work: Callable[[], Any], on_done: Callable[[Any], object]) -> None:
+    """Run work of the membership on the callback thread, and give the loop its result."""
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            result = error
+        with suppress(ClosedError):
+            runtime.call_soon(on_done, result)
+
+    runtime.dispatch(run)
 
 
 def _leave_at_exit(reference: weakref.ref[GroupClient]) -> None:

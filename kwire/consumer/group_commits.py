@@ -21,6 +21,7 @@ from kwire.consumer.buffer import PartitionBuffer
 from kwire.consumer.client import ConsumerClient
 from kwire.consumer.columns import BatchSpan, PolledBatch
 from kwire.consumer.commits import CommitManager
+from kwire.consumer.dropped import weakly
 from kwire.consumer.metrics import ConsumerCounters
 from kwire.consumer.offsets import CommittedRequest, Offset
 from kwire.consumer.record import ConsumerRecord
@@ -263,8 +264,8 @@ class CommittingClient(ConsumerClient):
             self._auto_commit = AutoCommit(
                 self._options.commit_interval_ms / 1000,
                 self._group_commits(),
-                self._processed_offsets,
-                self._note_committed,
+                weakly(self._processed_offsets, {}),
+                weakly(self._note_committed, None),
             )
             self._runtime.add(self._auto_commit)
 
