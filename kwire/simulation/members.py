@@ -73,6 +73,7 @@ class SimulatedConsumer(GroupClient):
         self._net, self._client_name, self._random, self._watch = net, name, random, watch
         self.thread: SimulatedThread
         self._set_up(list(bootstrap), {**config, **settings})
+        self.thread.client = self  # a world depends on its seed, not on when the garbage collector runs
 
     subscribe = awaited(GroupClient._subscribe)
     unsubscribe = awaited(GroupClient._unsubscribe)

@@ -163,6 +163,7 @@ class SimulatedThread:
         self.clock = net.world
         self.is_closed = False
         self.is_running = False
+        self.client: object = None
         self._watch = watch
         self._watched: dict[StateMachine, _Watched] = {}
         self.loop = Loop(net.world, name, self._turn)

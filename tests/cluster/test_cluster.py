@@ -297,8 +297,10 @@ def test_close_has_group_consumers_commit_and_leave(broker: EmbeddedCluster) -> 
             producer.send("a", b"%d" % number)
     calls: list[str] = []
     protocols: tuple[Literal["classic", "consumer"], ...] = ("classic", "consumer")
+    consumers = []  # one that nobody refers to leaves at once
     for protocol in protocols:
         consumer = kwire.Consumer(cluster, group=protocol, group_protocol=protocol, max_poll_records=4)
+        consumers.append(consumer)
         consumer.subscribe(["a"], on_revoked=lambda _: calls.append("revoked"))
         while not consumer.poll(timeout=PATIENCE):
             pass
