@@ -537,7 +537,7 @@ class ClassicMembership(GroupMember):
 
         if self._is_cooperative and owned - assigned:
             self._demand_rejoin("partitions were revoked that others wait for")
-        self.steps.take_away(owned - assigned, assign, now)
+        self.steps.take_away(owned - assigned, assign, now, will_assign=True)
 
     def _review_request(self) -> PendingRequest:
         """Compare the group's assignment with the metadata: for a static leader that came back to it (KIP-814).

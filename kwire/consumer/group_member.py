@@ -196,6 +196,7 @@ class Steps:
         self._revoked_until: float | None = None
         self._round = 0  # what an older round waited for has no effect any more
         self._then: Callable[[float], object] | None = None
+        self.will_assign = False  # the outstanding steps are of a round that ends with an `assign`, which is not done
         context.commits.owned = self.owned
 
     @property
@@ -230,21 +231,33 @@ class Steps:
         if step not in self._outstanding:
             return
         self._outstanding.remove(step)
-        if step.kind == "revoke":
+        if step.kind == "assign":
+            self.will_assign = False
+        elif step.kind == "revoke":
             self._revoked = step
         elif step.kind == "lost":
             self._context.fetcher.remove(step.partitions)  # an assign before it may have added them
 
     # -- the member's commands
 
-    def take_away(self, partitions: Collection[TopicPartition], then: Callable[[float], object], now: float) -> None:
-        """Revoke partitions: at the caller's next poll boundary, after a commit of what was processed."""
+    def take_away(
+        self,
+        partitions: Collection[TopicPartition],
+        then: Callable[[float], object],
+        now: float,
+        *,
+        will_assign: bool = False,
+    ) -> None:
+        """Revoke partitions: at the caller's next poll boundary, after a commit of what was processed.
+
+        With `will_assign`, `then` calls `assign`.
+        """
         assert self.is_idle, "one step at a time"
         revoked = self.owned & set(partitions)
         if not revoked:
             then(now)
             return
-        self._then = then
+        self._then, self.will_assign = then, will_assign
         self._context.fetcher.stop_fetching(revoked)
         self._post("prepare", revoked)
 
@@ -275,6 +288,7 @@ class Steps:
         """Do not go on after the outstanding steps."""
         self._round += 1
         self._then = self._processed = self._committing = None
+        self.will_assign = False
 
     def turn(self, now: float) -> None:
         """Go on where the caller has reported."""

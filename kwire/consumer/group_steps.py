@@ -15,6 +15,7 @@ from typing import Any
 
 from kwire.cluster.waiting import BLOCKING, run_blocking
 from kwire.consumer.arguments import TopicPartition
+from kwire.consumer.buffer import PartitionBuffer
 from kwire.consumer.commits import CommitManager
 from kwire.consumer.fetcher import Start
 from kwire.consumer.gate import PollGate
@@ -39,6 +40,7 @@ class RebalancingClient(CommittingClient):
         self._membership: Membership | None = None
         self._steps: deque[RebalanceStep] = deque()
         self._is_stepping = False
+        self._has_revoked = False  # on_revoked ran, and on_assigned of the same round has not
         self._called_back_by: tuple[object, str] | None = None  # who runs a callback now, and which
         self._pending_starts: dict[TopicPartition, Start] = {}  # of on_assigned, until it returns
         self._on_rebalance_pending: Callable[[list[TopicPartition]], object] | None = None
@@ -143,6 +145,12 @@ class RebalancingClient(CommittingClient):
         self._is_stepping = True
         return self._steps.popleft()
 
+    def _next_buffer(self) -> PartitionBuffer | None:
+        """Return no buffer between the callbacks of one round: on_assigned comes before the records after it (Java)."""
+        if self._has_revoked and self._membership is not None and self._membership.will_assign:
+            return None
+        return super()._next_buffer()
+
     def _take_next_step(self) -> RebalanceStep | None:
         with self._lock:
             self._receive()
@@ -199,6 +207,7 @@ class RebalancingClient(CommittingClient):
         membership, counters = self._membership, self._counters
         assert membership is not None
         counters.callbacks_failed += error is not None
+        self._has_revoked = step.kind == "revoke"
         if step.kind == "assign":
             counters.rebalances += 1
             counters.partitions_assigned += len(step.partitions)

@@ -94,6 +94,11 @@ class Membership:
         """The step of a rebalance that waits for the caller, if any."""
         return self._steps.outstanding
 
+    @property
+    def will_assign(self) -> bool:
+        """Whether the steps of now take partitions away, and an `assign` of the same round ends them."""
+        return self._steps.will_assign
+
     # -- commands
 
     def subscribe(self, subscription: Subscription) -> None:

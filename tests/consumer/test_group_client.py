@@ -650,6 +650,31 @@ def test_s01_slow_commits_before_a_rebalance_return_nothing_of_what_goes(cluster
     assert committed >= (max(handed) + 1 if handed else 0)
 
 
+def test_no_record_comes_between_the_callbacks_of_a_cooperative_round(cluster: Cluster) -> None:
+    """As with Java's consumer, though the commit of on_revoked takes its time and another partition has records."""
+    fill_both(cluster, 3_000)
+    events: list[str] = []
+
+    def on_revoked(partitions: Sequence[TopicPartition]) -> None:
+        events.append("revoked")
+        first.commit_async(dict.fromkeys(partitions, 1))
+
+    with ExitStack() as stack:
+        members = Members(cluster, "classic", stack)
+        first, second = members.make(max_poll_records=20, commit="manual"), members.make()
+        first.subscribe(["t"], on_assigned=lambda _: events.append("assigned"), on_revoked=on_revoked)
+        until(owns(first, 2), first)
+        cluster.add_fault(Delay(300), api=ApiKey.OFFSET_COMMIT, times=1)
+        second.subscribe(["t"])
+        end = monotonic() + PATIENCE
+        while events.count("assigned") < 2:
+            assert monotonic() < end, events
+            if first.poll(timeout=0.01) and "revoked" in events:
+                events.append("records")
+            second.poll(timeout=0.01)
+    assert events[:3] == ["assigned", "revoked", "assigned"]
+
+
 def test_a_member_whose_leave_is_lost_on_a_silent_connection_comes_back_at_once(
     cluster: Cluster, members: Members
 ) -> None:

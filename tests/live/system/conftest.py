@@ -46,8 +46,7 @@ def _is_wanted(item: pytest.Item) -> bool:
         return False  # a preview there
     if os.environ.get("KWIRE_SYSTEM_TESTS") == "all":
         return True
-    # Mixed members that rebalance cooperatively fail now and then, for a cause not found yet: tools/system runs them.
-    return item.get_closest_marker("short") is not None and params.get("assignor") != "CooperativeStickyAssignor"
+    return item.get_closest_marker("short") is not None
 
 
 def has_new_groups(version: str) -> bool:

@@ -100,7 +100,7 @@ class IncrementalAssignmentConsumerEventHandler(ConsumerEventHandler):
 
 
 class ConsumerProtocolConsumerEventHandler(IncrementalAssignmentConsumerEventHandler):
-    """A member by KIP-848: it consumes on while partitions are taken away."""
+    """A member by KIP-848, or of librdkafka: it consumes on while partitions are taken away."""
 
     def handle_partitions_revoked(self, event: Event) -> None:
         self.revoked_count += 1

@@ -173,7 +173,7 @@ class VerifiableConsumer(Service):
             self.start_node(index)
 
     def start_node(self, index: int) -> None:
-        new = self._new_handler()
+        new = self._new_handler(self._client(index))
         with self.changed:
             if index in self.handlers:  # counts go on, as in kafkatest
                 old = self.handlers[index]
@@ -182,15 +182,20 @@ class VerifiableConsumer(Service):
             self.handlers[index] = new
         self.launch(index, self._command(index), lambda event: self._handle(new, event))
 
-    def _new_handler(self) -> ConsumerEventHandler:
-        if self.protocol == CONSUMER:
+    def _new_handler(self, client: str) -> ConsumerEventHandler:
+        is_cooperative = self.assignor == "CooperativeStickyAssignor"
+        # librdkafka calls on_assigned a round after on_revoked, and returns records of what stays in between.
+        if self.protocol == CONSUMER or (is_cooperative and client == "confluent"):
             return ConsumerProtocolConsumerEventHandler(self.verify_offsets)
-        if "Cooperative" in self.assignor:
+        if is_cooperative:
             return IncrementalAssignmentConsumerEventHandler(self.verify_offsets)
         return ConsumerEventHandler(self.verify_offsets)
 
+    def _client(self, index: int) -> str:
+        return self.clients[index % len(self.clients)]
+
     def _command(self, index: int) -> list[str]:
-        client = self.clients[index % len(self.clients)]
+        client = self._client(index)
         instance = ["--group-instance-id", f"{self.group}-instance-{index}"] if self.static else []
         shared = ["--topic", self.topic, "--group-id", self.group, "--reset-policy", self.reset_policy, *instance]
         shared += ["--enable-autocommit"] if self.autocommit else []
