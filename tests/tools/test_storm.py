@@ -87,7 +87,7 @@ def test_a_member_that_ends_by_itself_is_a_complaint(tmp_path: Path) -> None:
     member = Member(Settings("nowhere", "in", "out", "g", "m", False, 0, True), tmp_path / "log")
     member.start()
     assert member.process is not None
-    member.process.wait(60)
+    member.process.join(60)
     member.settings = Settings("127.0.0.1:1", "in", "out", "g", "m", False, 1_000, True)
     member.check()
     assert "session_timeout_ms" in member.complaints[0]

@@ -1,18 +1,18 @@
 """One member of a storm: a process that copies a topic to another as a group's member, until SIGTERM.
 
-    python -m storm_runs.member SETTINGS    # a JSON object of `Settings`
-
 With `exactly_once` each batch is a transaction, with the group's offsets in it. Without it, offsets are committed after
-the copies are delivered. It prints a line of JSON for each rebalance: what happened, and to how many partitions.
+the copies are delivered. It sends an event for each rebalance: what happened, and to how many partitions.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 import threading
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import kwire
@@ -31,26 +31,33 @@ class Settings:
     is_classic: bool
     static: bool = False
 
-    def encoded(self) -> str:
-        return json.dumps(asdict(self))
 
-
+Event = tuple[str, int]
+Report = Callable[[str, Sequence[tuple[str, int]]], None]
 _BATCH = 500
 
 
-def main(text: str) -> None:
-    settings = Settings(**json.loads(text))
+def main(settings: Settings, events: Connection, log: Path) -> None:
+    """Be the member until SIGTERM. Errors go to the log."""
+    # Linux divides the processors by session: in one, all members would get as much as one broker.
+    os.setsid()
+    with log.open("ab") as errors:
+        os.dup2(errors.fileno(), sys.stderr.fileno())
+
+    def report(what: str, partitions: Sequence[tuple[str, int]] = ()) -> None:
+        events.send((what, len(partitions)))
+
     copy = copy_in_transactions if settings.exactly_once else copy_then_commit
     with kwire.stop_on_signals() as stop:
         report("started")
         while not stop.is_set():
             try:
-                copy(settings, stop)
+                copy(settings, report, stop)
             except FatalError as error:  # fenced while it was frozen: begin anew
                 print(error, file=sys.stderr, flush=True)
 
 
-def consumer_of(settings: Settings) -> kwire.Consumer:
+def consumer_of(settings: Settings, report: Report) -> kwire.Consumer:
     options: dict[str, Any] = {"group_protocol": "auto"}
     if settings.is_classic:
         heartbeat = settings.session_ms // 4
@@ -72,12 +79,8 @@ def consumer_of(settings: Settings) -> kwire.Consumer:
     return consumer
 
 
-def report(what: str, partitions: Sequence[tuple[str, int]] = ()) -> None:
-    print(json.dumps({"event": what, "partitions": len(partitions)}), flush=True)
-
-
-def copy_then_commit(settings: Settings, stop: threading.Event) -> None:
-    with kwire.Producer(settings.bootstrap, linger_ms=5) as producer, consumer_of(settings) as consumer:
+def copy_then_commit(settings: Settings, report: Report, stop: threading.Event) -> None:
+    with kwire.Producer(settings.bootstrap, linger_ms=5) as producer, consumer_of(settings, report) as consumer:
         while not stop.is_set():
             records = consumer.poll(_BATCH, timeout=0.5)
             sent = [producer.send(settings.target, record.value, key=record.key) for record in records]
@@ -90,12 +93,12 @@ def copy_then_commit(settings: Settings, stop: threading.Event) -> None:
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
-def copy_in_transactions(settings: Settings, stop: threading.Event) -> None:
+def copy_in_transactions(settings: Settings, report: Report, stop: threading.Event) -> None:
     with (
         kwire.Producer(
             settings.bootstrap, transactional_id=settings.name, transaction_timeout_ms=30_000, linger_ms=5
         ) as producer,
-        consumer_of(settings) as consumer,
+        consumer_of(settings, report) as consumer,
     ):
         producer.init_transactions()
         while not stop.is_set():
@@ -111,7 +114,3 @@ def copy_in_transactions(settings: Settings, stop: threading.Event) -> None:
                 raise
             except (kwire.AbortableError, kwire.GroupError) as error:
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -1,20 +1,24 @@
-"""The members of a storm, as their owner sees them: processes that are started, ended, killed and frozen."""
+"""The members of a storm, as their owner sees them: processes that are started, ended, killed and frozen.
+
+They are forked from one process that has imported kwire: an import for each start would take most of a busy computer.
+"""
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from storm_runs.member import Settings
+from storm_runs.member import Event, Settings, main
 
-TOOLS = Path(__file__).resolve().parent.parent
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(["storm_runs.member"])
 
 
 @dataclass
@@ -23,7 +27,7 @@ class Member:
 
     settings: Settings
     log: Path
-    process: subprocess.Popen[str] | None = None
+    process: ForkServerProcess | None = None
     is_frozen: bool = False
     rebalances: Counter[str] = field(default_factory=Counter)
     owned: int = 0
@@ -32,29 +36,27 @@ class Member:
 
     @property
     def is_running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self.process is not None and self.process.exitcode is None
 
     def start(self) -> None:
         self.owned = 0
         self._handles_signals = False
-        with self.log.open("ab") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "storm_runs.member", self.settings.encoded()], stdout=subprocess.PIPE,
-                stderr=errors, text=True, env={**os.environ, "PYTHONPATH": str(TOOLS)},
-            )  # fmt: skip
-        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+        events, child_events = _PROCESSES.Pipe(duplex=False)
+        self.process = _PROCESSES.Process(target=main, args=(self.settings, child_events, self.log), daemon=True)
+        self.process.start()
+        child_events.close()
+        threading.Thread(target=self._read, args=(self.process, events), daemon=True).start()
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                event = json.loads(line)
-                if event["event"] == "started":
+    def _read(self, process: ForkServerProcess, events: Connection) -> None:
+        with events:
+            while (event := _next_event(events)) is not None:
+                what, partitions = event
+                if what == "started":
                     self._handles_signals = process is self.process
                     continue
-                self.rebalances[event["event"]] += 1
+                self.rebalances[what] += 1
                 if process is self.process:
-                    self.owned += event["partitions"] if event["event"] == "assigned" else -event["partitions"]
+                    self.owned += partitions if what == "assigned" else -partitions
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
@@ -78,7 +80,7 @@ class Member:
     def check(self) -> None:
         """Note a complaint if it ended by itself, and start it again."""
         if self.process is not None and not self.is_running:
-            self.complaints.append(f"{self.settings.name} ended with {self.process.returncode}:\n{self.log_tail()}")
+            self.complaints.append(f"{self.settings.name} ended with {self.process.exitcode}:\n{self.log_tail()}")
             self.start()
 
     def log_tail(self) -> str:
@@ -86,16 +88,27 @@ class Member:
 
     def _signal(self, number: int) -> None:
         assert self.process is not None
-        self.process.send_signal(number)
+        assert self.process.pid is not None
+        if self.is_running:
+            os.kill(self.process.pid, number)
 
     def _wait(self, expected: set[int], timeout_s: float) -> None:
         assert self.process is not None
-        try:
-            code: object = self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        self.process.join(timeout_s)
+        code: object = self.process.exitcode
+        if code is None:
             self.process.kill()
-            self.process.wait()
+            self.process.join()
             code = f"no end within {timeout_s:.0f} s"
         self.process = None
         if code not in expected:
             self.complaints.append(f"{self.settings.name}: {code}:\n{self.log_tail()}")
+
+
+def _next_event(events: Connection) -> Event | None:
+    """Return what a member reports next, or None after its end."""
+    try:
+        found: Event = events.recv()
+    except (EOFError, OSError):
+        return None
+    return found

@@ -91,9 +91,15 @@ class _Storm:
         group = "static" if static else f"group-{stage}"
         settings = Settings(
             self._cluster.bootstrap, f"stage-{stage}", "static" if static else f"stage-{stage + 1}", group, name,
-            plan.exactly_once, int(plan.session_s * 1000) * (10 if static else 1), not plan.has_new_groups, static,
+            plan.exactly_once, self._static_session_ms if static else int(plan.session_s * 1000),
+            not plan.has_new_groups, static,
         )  # fmt: skip
         return Member(settings, self._cluster.directory / f"{name}.log")
+
+    @property
+    def _static_session_ms(self) -> int:
+        """Return how long the group waits for a static member: on a busy computer a restart takes many seconds."""
+        return int(self._plan.session_s * 10_000)
 
     def run(self) -> Outcome:
         plan = self._plan
@@ -102,6 +108,8 @@ class _Storm:
             admin.create_topics(
                 [NewTopic(name, partitions=PARTITIONS, replication_factor=3) for name in names], timeout=60
             )
+            if plan.has_new_groups:
+                admin.configs.set({"consumer.session.timeout.ms": self._static_session_ms}, group="static")
         start = time.monotonic()
         reader = threading.Thread(target=self._read)
         writer = threading.Thread(target=self._write)
