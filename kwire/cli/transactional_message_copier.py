@@ -121,7 +121,7 @@ def command(
 
 
 class _Copier:
-    """What was copied so far, and what is left; None before a member has its first partitions."""
+    """What was copied so far, and what is left; None while a member has no partitions."""
 
     def __init__(
         self, producer: Producer, consumer: Consumer, output_topic: str, group: Any, transactional_id: str,
@@ -134,12 +134,17 @@ class _Copier:
         self._consumed = 0
         self.remaining: int | None = None
 
-    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        committed = self._consumer.committed(partitions)
-        ends = self._consumer.end_offsets(partitions)
-        begins = self._consumer.beginning_offsets(partitions)
+    def on_assigned(self, _: Sequence[TopicPartition]) -> None:
+        """Count what is left of all that the member owns: a cooperative rebalance names only what is new.
+
+        Without a partition nothing is known: it waits for those that others have to give up first.
+        """
+        owned = self._consumer.assignment()
+        committed = self._consumer.committed(owned)
+        ends = self._consumer.end_offsets(owned)
+        begins = self._consumer.beginning_offsets(owned)
         starts = {key: begins[key] if offset is None else offset.offset for key, offset in committed.items()}
-        self.remaining = sum(ends[key] - starts[key] for key in partitions)
+        self.remaining = sum(ends[key] - starts[key] for key in owned) if owned else None
         self._consumed = 0
         self.write("RebalanceComplete")
 

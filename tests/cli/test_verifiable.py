@@ -17,6 +17,7 @@ import pytest
 
 from kwire import Admin, Consumer, Producer, ShareConsumer
 from kwire.broker import Cluster
+from kwire.cli.transactional_message_copier import _Copier  # pyright: ignore[reportPrivateUsage]
 from kwire.cli.verifiable import assignor_name, client_options, parse_properties
 from kwire.consumer import ConsumerOptions, ConsumerRecord
 from kwire.errors import ConfigurationError
@@ -300,6 +301,21 @@ def test_copier_copies_each_record_once_in_spite_of_aborts(
             values += [int(record.value or b"") for record in consumer.poll()]
     assert sorted(values) == list(range(0, 100, 1 if is_member else 2))
     assert committed(cluster, topic)[topic, 0] == 50
+
+
+def test_copier_counts_all_that_its_member_owns(
+    cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    produce(cluster, topic, 100)
+    with Producer(cluster.bootstrap) as producer, Consumer(cluster.bootstrap, group=topic, commit="manual") as consumer:
+        copier = _Copier(producer, consumer, f"{topic}-copy", consumer, topic, has_aborts=False)
+        copier.on_assigned([])  # others have to give up partitions first
+        consumer.subscribe([topic])
+        while len(consumer.assignment()) < 2:
+            consumer.poll(timeout=0.1)
+        consumer.commit({(topic, 0): 20})
+        copier.on_assigned([(topic, 1)])  # a cooperative rebalance names only what is new
+    assert [json.loads(line)["remaining"] for line in capsys.readouterr().out.splitlines()] == [None, 80]
 
 
 # -- property files

@@ -125,6 +125,16 @@ class Service:
             reader.join(PATIENCE_S)
 
 
+def keep_logs(cluster: KafkaCluster, topics: Sequence[str], directory: Path) -> None:
+    """Write what the brokers have of the topics as JSON lines: each record, producer id and epoch, and marker."""
+    for node in cluster.node_ids:
+        for folder in sorted((cluster.directory / f"node-{node}" / "data").iterdir()):
+            if folder.name.rpartition("-")[0] in topics:
+                with (directory / f"{folder.name}.{node}.jsonl").open("wb") as file:
+                    command = [*KWIRE, "dump-log", "--print-data", "--format", "json", str(folder)]
+                    subprocess.run(command, stdout=file, check=False)
+
+
 class VerifiableProducer(Service):
     """A producer of numbers, about `throughput` a second. `acked` has (partition, offset) by value."""
 
@@ -305,16 +315,21 @@ class VerifiableConsumer(Service):
 
 
 class Copier(Service):
-    """One `kwire transactional-message-copier`: `remaining` of its last line, and whether it ended well."""
+    """One `kwire transactional-message-copier`: its events, what the last one has, and whether it ended well."""
 
     def __init__(self, cluster: KafkaCluster, *arguments: str) -> None:
         super().__init__(cluster)
         self._arguments = arguments
         self.last: Event = {}
+        self.events: list[Event] = []
 
     def start(self) -> None:
         command = [*KWIRE, "transactional-message-copier", "--broker-list", self.cluster.bootstrap, *self._arguments]
-        self.launch(0, command, lambda event: self.last.update(event))
+        self.launch(0, command, self._handle)
+
+    def _handle(self, event: Event) -> None:
+        self.last.update(event)
+        self.events.append(event)
 
     def restart(self, *, clean: bool) -> None:
         self.end(0, clean=clean)

@@ -5,7 +5,10 @@ Copiers or brokers are restarted while the copies are made, and a reader of comm
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from brokers.cluster import KafkaCluster
 
 from kwire import Consumer
 from tests.live.system.conftest import make_topic
-from tests.live.system.services import Copier, VerifiableProducer
+from tests.live.system.services import Copier, VerifiableProducer, keep_logs
 
 Run = Callable[[Any], Any]
 pytestmark = pytest.mark.timeout(600)
@@ -24,7 +27,9 @@ RECORDS = 3_000
 @pytest.mark.parametrize("is_group", [True, False], ids=["group", "assigned"])
 @pytest.mark.parametrize("target", ["clients", "brokers"])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "hard"])
-def test_transactions(brokers: KafkaCluster, run: Run, is_group: bool, target: str, clean: bool) -> None:
+def test_transactions(
+    brokers: KafkaCluster, run: Run, tmp_path: Path, is_group: bool, target: str, clean: bool
+) -> None:
     source, copy = (make_topic(brokers, name, PARTITIONS) for name in ("source", "copy"))
     producer = run(VerifiableProducer(brokers, source, throughput=-1, max_messages=RECORDS))
     producer.start()
@@ -42,17 +47,28 @@ def test_transactions(brokers: KafkaCluster, run: Run, is_group: bool, target: s
                 lambda copier=copier: copier.last.get("consumed", 0) > 0 or copier.is_done, "some records copied"
             )
             copier.restart(clean=clean)
-    for _ in range(4):
-        for copier in copiers:
-            copier.wait_until(lambda copier=copier: copier.is_done, "all was copied", 120)
-        if is_copied(brokers, copy):
-            break
-        # A killed member keeps its partitions for a session: those that ended had only the others.
-        for copier in copiers:
-            copier.last = {}
-            copier.start()
-    expected = values(brokers, source, RECORDS)
-    assert values(brokers, copy, RECORDS) == expected
+    for copier in copiers:
+        copier.wait_until(lambda copier=copier: copier.is_done, "all was copied")
+    differences = compared(values(brokers, source, RECORDS), values(brokers, copy, RECORDS))
+    if differences:
+        keep_logs(brokers, [source, copy, "__consumer_offsets", "__transaction_state"], tmp_path)
+        (tmp_path / "copiers.json").write_text(json.dumps([copier.events for copier in copiers], indent=1))
+    assert not differences, f"all records are in {tmp_path}"
+
+
+def compared(source: dict[int, list[int]], copy: dict[int, list[int]]) -> list[str]:
+    """Return what is not equal, for each partition that differs."""
+    texts = []
+    for number, expected in source.items():
+        found = copy[number]
+        if found != expected:
+            at = next((at for at, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), -1)
+            more, less = Counter(found) - Counter(expected), Counter(expected) - Counter(found)
+            texts.append(
+                f"partition {number}: {len(found)} of {len(expected)} records, first difference at {at}; too many: "
+                f"{list(more)[:20]}, missing: {list(less)[:20]}"
+            )
+    return texts
 
 
 def make_copier(brokers: KafkaCluster, source: str, copy: str, number: int, is_group: bool) -> Copier:
@@ -62,10 +78,6 @@ def make_copier(brokers: KafkaCluster, source: str, copy: str, number: int, is_g
         source, "--transaction-size", "50", "--transaction-timeout", "20000", "--transactional-id",
         f"{source}-{number}", "--enable-random-aborts", *mode,
     )  # fmt: skip
-
-
-def is_copied(brokers: KafkaCluster, topic: str) -> bool:
-    return sum(map(len, values(brokers, topic, RECORDS).values())) >= RECORDS
 
 
 def values(brokers: KafkaCluster, topic: str, count: int) -> dict[int, list[int]]:
