@@ -12,16 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from random import Random
 from typing import Any, Literal, TypeVar
 
-from kwire.admin.noun import Noun, checked_names, raised
+from kwire.admin.noun import checked_names, raised
+from kwire.admin.offsets import Isolation, LogOffsets, checked_isolation
 from kwire.admin.results import Results
-from kwire.cluster import Backoff, ToCoordinator
+from kwire.cluster import ToCoordinator
 from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import checked_partitions
 from kwire.consumer.assignors.protocol import parse_assignment, parse_subscription
-from kwire.consumer.offsets import NO_OFFSET, Ago, AtTimestamp, FoundOffset, Offset, OffsetFetcher, OffsetsQuery
+from kwire.consumer.offsets import NO_OFFSET, Ago, AtTimestamp, Offset
 from kwire.errors import (
     BrokerError,
     ConfigurationError,
@@ -60,7 +60,6 @@ from kwire.protocol.messages.share_group_describe import ShareGroupDescribeReque
 
 TopicPartition = tuple[str, int]
 GroupType = Literal["classic", "consumer", "share", "streams"]
-Isolation = Literal["read_uncommitted", "read_committed"]
 ResetTarget = Literal["earliest", "latest", "current"] | datetime | timedelta | Ago | AtTimestamp | int
 T = TypeVar("T")
 Name = TypeVar("Name")
@@ -154,7 +153,7 @@ class GroupLag:
     by_partition: tuple[PartitionLag, ...] = field(default=())
 
 
-class GroupAdmin(Noun):
+class GroupAdmin(LogOffsets):
     """The methods of `Admin.groups` as coroutines, which wait only through the client's waiter."""
 
     # -- groups
@@ -341,9 +340,8 @@ class GroupAdmin(Noun):
         is_share = isinstance(found, Group) and found.type == "share"
         committed = {key: one.offset for key, one in (await self._offsets_of(group, is_share, deadline)).items()}
         _check_memberless(found, group, bool(committed))
-        keys = (
-            sorted(committed) if topics is None else await self._partitions(checked_names("topics", topics), deadline)
-        )
+        named = None if topics is None else checked_names("topics", topics)
+        keys = sorted(committed) if named is None else await self._partitions_of(named, deadline)
         after = await self._targets(keys, committed, to, by, deadline)
         moves = [Move(*key, committed.get(key), after[key]) for key in keys if key in after]
         if not dry_run:
@@ -362,14 +360,14 @@ class GroupAdmin(Noun):
         """
         deadline = self._deadline(timeout)
         found = await self._describe_all([group], deadline)
-        return await self._lag_of(raised(found, group), _checked_isolation(isolation), deadline)
+        return await self._lag_of(raised(found, group), checked_isolation(isolation), deadline)
 
     async def _lag_many(
         self, groups: Iterable[str], *, isolation: Isolation = "read_uncommitted", timeout: float | None = None
     ) -> Results[str, GroupLag]:
         """Return the lag of several groups."""
         deadline = self._deadline(timeout)
-        checked = _checked_isolation(isolation)
+        checked = checked_isolation(isolation)
         results: dict[str, GroupLag | KwireError] = {}
         for name, group in (await self._describe_all(_group_ids(groups), deadline)).items():
             try:
@@ -397,7 +395,7 @@ class GroupAdmin(Noun):
             found = await self._offsets_of(group.id, False, deadline)
             committed = {key: one.offset for key, one in found.items()}
         owned = {key for member in group.members for key in member.assignment}
-        ends = await self._find(dict.fromkeys(sorted(owned | committed.keys()), LATEST), deadline, isolation)
+        ends = await self._offsets_at(dict.fromkeys(sorted(owned | committed.keys()), LATEST), deadline, isolation)
         lags: list[PartitionLag] = []
         for key, end in ends.items():
             at = committed.get(key)
@@ -415,8 +413,8 @@ class GroupAdmin(Noun):
         by: int | None,
         deadline: float,
     ) -> dict[TopicPartition, int]:
-        starts = await self._find(dict.fromkeys(keys, EARLIEST), deadline)
-        ends = await self._find(dict.fromkeys(keys, LATEST), deadline)
+        starts = await self._offsets_at(dict.fromkeys(keys, EARLIEST), deadline)
+        ends = await self._offsets_at(dict.fromkeys(keys, LATEST), deadline)
         if by is not None:
             if isinstance(by, bool) or not isinstance(by, int):
                 raise ConfigurationError(f"by is {by!r}", remedy="give a number of records, negative to go back")
@@ -430,23 +428,12 @@ class GroupAdmin(Noun):
         elif isinstance(to, int) and not isinstance(to, bool):
             wanted = dict.fromkeys(keys, to)
         else:
-            found = await self._find(dict.fromkeys(keys, _timestamp_ms(to, self._now_ms())), deadline)
+            found = await self._offsets_at(dict.fromkeys(keys, _timestamp_ms(to, self._now_ms())), deadline)
             wanted = {key: ends[key].offset if one.offset == NO_OFFSET else one.offset for key, one in found.items()}
         return {key: min(max(one, starts[key].offset), ends[key].offset) for key, one in wanted.items()}
 
     def _now_ms(self) -> int:
         return int(datetime.now().timestamp() * 1000)
-
-    async def _partitions(self, topics: Collection[str], deadline: float) -> list[TopicPartition]:
-        known = await self._snapshot(sorted(topics), deadline)
-        keys: list[TopicPartition] = []
-        for topic in sorted(topics):
-            metadata = known.topics.get(topic)
-            if metadata is None or metadata.error_code:
-                code = metadata.error_code if metadata else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                raise broker_error(code, topic=topic)
-            keys += [(topic, partition) for partition in range(len(metadata.partitions))]
-        return keys
 
     async def _is_share(self, group: str, deadline: float) -> bool:
         """Return whether this is a share group. Brokers without share groups have none."""
@@ -475,20 +462,6 @@ class GroupAdmin(Noun):
     ) -> dict[str, T | KwireError]:
         routes = {group: ToCoordinator(group) for group in groups}
         return await self._routed(routes, api, build, parse, deadline, at_most)
-
-    async def _find(
-        self, timestamps: Mapping[TopicPartition, int], deadline: float, isolation: Isolation = "read_uncommitted"
-    ) -> dict[TopicPartition, FoundOffset]:
-        if not timestamps:
-            return {}
-        config = self._runtime.config
-        fetcher = OffsetFetcher(
-            is_committed_only=isolation == "read_committed",
-            unknown_topic_timeout_ms=int(self._left(deadline) * 1000),
-            backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
-            random=Random(),
-        )
-        return await self._run(fetcher, OffsetsQuery(fetcher, timestamps, deadline).future, deadline)
 
 
 class Groups(GroupAdmin):
@@ -523,12 +496,6 @@ def _group_ids(groups: str | Iterable[str]) -> list[str]:
 
 def _pairs(keys: Mapping[TopicPartition, T]) -> dict[TopicPartition, T]:
     return dict(zip(checked_partitions(keys), keys.values(), strict=True))
-
-
-def _checked_isolation(isolation: Isolation) -> Isolation:
-    if isolation not in ("read_uncommitted", "read_committed"):
-        raise ConfigurationError(f"isolation is {isolation!r}", remedy='give "read_uncommitted" or "read_committed"')
-    return isolation
 
 
 def _timestamp_ms(to: datetime | timedelta | Ago | AtTimestamp | object, now_ms: int) -> int:

@@ -1,0 +1,72 @@
+"""`Admin.offsets` and `Admin.records` with the embedded cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kwire import Admin, Producer
+from kwire.admin import NewTopic
+from kwire.broker import Cluster
+from kwire.errors import ConfigurationError, RequestTimeoutError, TopicError
+
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=2, auto_create_topics=False) as running:
+        with Admin(running.bootstrap) as admin:
+            admin.topics.create_many([
+                NewTopic("t", assignments={0: [1], 1: [2]}), NewTopic("unled", assignments={0: [2]}),
+            ])  # fmt: skip
+        with Producer(running.bootstrap) as producer:
+            for number in range(10):
+                at = NEW_YEAR + timedelta(hours=number)
+                producer.send("t", b"x", partition=0, timestamp_ms=int(at.timestamp() * 1000)).result(10)
+        yield running
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Iterator[Admin]:
+    with Admin(cluster.bootstrap) as running:
+        yield running
+
+
+def test_places_in_logs(admin: Admin) -> None:
+    assert {key: one.offset for key, one in admin.offsets.list(["t"], "latest").items()} == {("t", 0): 10, ("t", 1): 0}
+    assert admin.offsets.list([("t", 0)], "earliest")["t", 0].offset == 0
+    assert admin.offsets.list([("t", 0)], NEW_YEAR + timedelta(hours=3))["t", 0].offset == 3
+    assert admin.offsets.list([("t", 0)], NEW_YEAR + timedelta(days=1))["t", 0].offset == -1
+
+
+def test_records_before_a_time_are_deleted(admin: Admin) -> None:
+    starts = admin.records.delete_before("t", NEW_YEAR + timedelta(hours=4))
+    assert starts.check() == {("t", 0): 4, ("t", 1): 0}
+    assert admin.records.delete({("t", 0): -1})["t", 0] == 10
+
+
+@pytest.mark.parametrize(
+    ("partitions", "at", "error"),
+    [
+        ("t", "latest", ConfigurationError),
+        (["t"], "newest", ConfigurationError),
+        (["t"], 5, ConfigurationError),
+        (["never"], "latest", TopicError),
+    ],
+)
+def test_wrong_arguments(admin: Admin, partitions: object, at: object, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        admin.offsets.list(partitions, at)  # type: ignore[arg-type]
+
+
+def test_a_partition_without_a_leader_is_named_when_the_time_is_over(cluster: Cluster, admin: Admin) -> None:
+    cluster.stop(2)
+    try:
+        with pytest.raises(RequestTimeoutError) as caught:
+            admin.offsets.list([("unled", 0)], "latest", timeout=0.5)
+        assert caught.value.where["topic"] == "unled", "not only that the client's thread did not respond"
+    finally:
+        cluster.restart(2)
