@@ -12,7 +12,7 @@ from kwire.cli.output import Output, output_options
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """The cluster: describe, explain, features, set-feature, quorum.
+    """The cluster: describe, explain, features, quorum.
 
     \b
         kwire cluster explain -b localhost:9092

@@ -15,7 +15,7 @@ from kwire.cli.output import Output, counted, output_options
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Configs of topics, brokers, groups and client metrics: get, set, append, subtract, reset.
+    """Configs of topics, brokers, groups: get, set, append, reset.
 
     \b
         kwire configs get --topic orders -b localhost:9092

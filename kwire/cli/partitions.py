@@ -12,7 +12,7 @@ from kwire.cli.output import Output, output_options
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Partitions: reassign, cancel, reassignments, elect, delete-records, log-dirs.
+    """Partitions: reassign, elect, delete records, log dirs.
 
     \b
         kwire partitions reassign orders:0=1,2,3 -b localhost:9092

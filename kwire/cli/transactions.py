@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Transactions: list, describe, find those that hang, abort, fence.
+    """Transactions: list, describe, find hanging, abort, fence.
 
     \b
         kwire transactions list --state Ongoing -b localhost:9092

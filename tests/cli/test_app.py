@@ -122,7 +122,7 @@ def test_an_error_says_what_where_why_and_what_to_do(error: KwireError, lines: l
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("consum", "there is no command consum; did you mean consume?"),
+        ("consum", "there is no command consum; did you mean consume or configs?"),
         ("brokers", "did you mean broker?"),
         ("zzz", "there is no command zzz; `kwire --help` lists them"),
     ],
