@@ -105,28 +105,23 @@ class TokenAdmin(Noun):
         The default of `by` is the brokers' delegation.token.expiry.time.ms. A token never outlives `lives_until`.
         """
         request = RenewDelegationTokenRequest(hmac=_hmac(token), renew_period_ms=_period_ms("by", by))
-
-        def parse(response: RenewDelegationTokenResponse) -> datetime:
-            check_code(response.error_code, "RenewDelegationToken")
-            return _time(response.expiry_timestamp_ms)
-
-        return await self._controlled(
-            RenewDelegationTokenRequest, lambda version: request, parse, self._deadline(timeout)
-        )
+        return await self._change_end(request, timeout)
 
     async def _expire(
         self, token: DelegationToken | bytes, *, after: timedelta | None = None, timeout: float | None = None
     ) -> datetime:
         """End a token, or the one with this hmac, at once or `after` a time; return when it expires."""
         request = ExpireDelegationTokenRequest(hmac=_hmac(token), expiry_time_period_ms=_period_ms("after", after))
+        return await self._change_end(request, timeout)
 
-        def parse(response: ExpireDelegationTokenResponse) -> datetime:
-            check_code(response.error_code, "ExpireDelegationToken")
+    async def _change_end(
+        self, request: RenewDelegationTokenRequest | ExpireDelegationTokenRequest, timeout: float | None
+    ) -> datetime:
+        def parse(response: RenewDelegationTokenResponse | ExpireDelegationTokenResponse) -> datetime:
+            check_code(response.error_code, type(request).__name__.removesuffix("Request"))
             return _time(response.expiry_timestamp_ms)
 
-        return await self._controlled(
-            ExpireDelegationTokenRequest, lambda version: request, parse, self._deadline(timeout)
-        )
+        return await self._controlled(type(request), lambda version: request, parse, self._deadline(timeout))
 
     async def _list(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
