@@ -106,7 +106,7 @@ def test_fixtures_are_found() -> None:
     """The set that the next test rests on, by some that stand for many."""
     sent = apis_sent()
     assert {"Produce", "InitProducerId", "EndTxn", "TxnOffsetCommit", "Fetch", "SaslAuthenticate"} <= sent
-    assert "WriteTxnMarkers" not in sent
+    assert "ControlledShutdown" not in sent
     assert sent | apis_served() == set(APIS), "tools/recording/script.py has other APIs"
 
 

@@ -79,12 +79,12 @@ def set_up(cluster: KafkaCluster, wire: Wire) -> Scene:
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
         return not scene.newest(request).error_code
 
-    _wait(has_leaders, "leaders of the topic")
-    _wait(lambda: has_coordinator(GROUP), "a group coordinator")
+    wait_for(has_leaders, "leaders of the topic")
+    wait_for(lambda: has_coordinator(GROUP), "a group coordinator")
     if scene.versions(InitProducerIdRequest):
-        _wait(lambda: has_producer_ids(None), "producer ids")
-        _wait(lambda: has_coordinator(TRANSACTION), "a transaction coordinator")
-        _wait(lambda: has_producer_ids("anything"), "transactions")
+        wait_for(lambda: has_producer_ids(None), "producer ids")
+        wait_for(lambda: has_coordinator(TRANSACTION), "a transaction coordinator")
+        wait_for(lambda: has_producer_ids("anything"), "transactions")
     return scene
 
 
@@ -93,7 +93,8 @@ def _offered(wire: Wire) -> Mapping[int, range]:
     return {one.api_key: range(one.min_version, one.max_version + 1) for one in keys}
 
 
-def _wait(condition: Callable[[], bool], what: str) -> None:
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until the condition holds. Raises TimeoutError."""
     end = time.monotonic() + _PATIENCE_S
     while not condition():
         if time.monotonic() > end:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from recording import connections, groups, new_groups, records, topics, transactions
+from recording import administration, connections, groups, new_groups, records, topics, transactions
 from recording.scene import Scene
 from recording.wire import Exchange
 
@@ -57,4 +57,28 @@ APIS: Mapping[str, Callable[[Scene, int], Exchange]] = {
     "DescribeTransactions": transactions.describe_transactions,
     "DescribeProducers": transactions.describe_producers,
     "WriteTxnMarkers": transactions.write_txn_markers,
+    "CreateAcls": administration.create_acls,
+    "DescribeAcls": administration.describe_acls,
+    "DeleteAcls": administration.delete_acls,
+    "AlterClientQuotas": administration.alter_client_quotas,
+    "DescribeClientQuotas": administration.describe_client_quotas,
+    "AlterUserScramCredentials": administration.alter_user_scram_credentials,
+    "DescribeUserScramCredentials": administration.describe_user_scram_credentials,
+    "CreateDelegationToken": administration.create_delegation_token,
+    "RenewDelegationToken": administration.renew_delegation_token,
+    "ExpireDelegationToken": administration.expire_delegation_token,
+    "DescribeDelegationToken": administration.describe_delegation_token,
+    "DescribeTopicPartitions": administration.describe_topic_partitions,
+    "AlterPartitionReassignments": administration.alter_partition_reassignments,
+    "ListPartitionReassignments": administration.list_partition_reassignments,
+    "ElectLeaders": administration.elect_leaders,
+    "DescribeLogDirs": administration.describe_log_dirs,
+    "AlterReplicaLogDirs": administration.alter_replica_log_dirs,
+    "ListConfigResources": administration.list_config_resources,
+    "UpdateFeatures": administration.update_features,
+    "DescribeQuorum": administration.describe_quorum,
+    "AddRaftVoter": administration.add_raft_voter,
+    "RemoveRaftVoter": administration.remove_raft_voter,
+    "UnregisterBroker": administration.unregister_broker,
+    "UnregisterController": administration.unregister_controller,
 }
