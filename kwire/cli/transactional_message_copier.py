@@ -78,7 +78,7 @@ def command(
     """Copy records in transactions.
 
     The positions of a consumer group are in them. For Kafka's system tests. SIGTERM ends it after the transaction that
-    it is in.
+    it is in. With --group-mode it waits while it has no partitions, where Java's ends at once.
     """
     from kwire.cluster import ClientConfig
     from kwire.consumer import Consumer, ConsumerOptions, stop_on_signals

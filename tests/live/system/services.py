@@ -136,18 +136,24 @@ def keep_logs(cluster: KafkaCluster, topics: Sequence[str], directory: Path) -> 
 
 
 class VerifiableProducer(Service):
-    """A producer of numbers, about `throughput` a second. `acked` has (partition, offset) by value."""
+    """A producer of numbers, about `throughput` a second. `acked` has (partition, offset) by value.
 
-    def __init__(self, cluster: KafkaCluster, topic: str, *, throughput: int = 500, max_messages: int = -1) -> None:
+    Keys from 0 to `keys` - 1 spread the records, also those of one batch; 0: no keys.
+    """
+
+    def __init__(
+        self, cluster: KafkaCluster, topic: str, *, throughput: int = 500, max_messages: int = -1, keys: int = 0
+    ) -> None:
         super().__init__(cluster)
-        self.topic, self.throughput, self.max_messages = topic, throughput, max_messages
+        self.topic, self.throughput, self.max_messages, self.keys = topic, throughput, max_messages, keys
         self.acked: dict[str, tuple[int, int]] = {}
         self.not_acked: list[str] = []
 
     def start(self) -> None:
+        keys = ["--repeating-keys", str(self.keys)] if self.keys else []
         self.launch(
             0, [*KWIRE, "verifiable-producer", "--bootstrap-server", self.cluster.bootstrap, "--topic", self.topic,
-                "--throughput", str(self.throughput), "--max-messages", str(self.max_messages)], self._handle,
+                "--throughput", str(self.throughput), "--max-messages", str(self.max_messages), *keys], self._handle,
         )  # fmt: skip
 
     def _handle(self, event: Event) -> None:

@@ -6,6 +6,7 @@ Copiers or brokers are restarted while the copies are made, and a reader of comm
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +17,14 @@ from brokers.cluster import KafkaCluster
 
 from kwire import Consumer
 from tests.live.system.conftest import make_topic
-from tests.live.system.services import Copier, VerifiableProducer, keep_logs
+from tests.live.system.services import PATIENCE_S, Copier, VerifiableProducer, keep_logs
 
 Run = Callable[[Any], Any]
 pytestmark = pytest.mark.timeout(600)
 PARTITIONS = 2
 RECORDS = 3_000
+# Without keys one batch has all records, and one partition.
+KEYS = 10
 
 
 @pytest.mark.parametrize("is_group", [True, False], ids=["group", "assigned"])
@@ -31,7 +34,7 @@ def test_transactions(
     brokers: KafkaCluster, run: Run, tmp_path: Path, is_group: bool, target: str, clean: bool
 ) -> None:
     source, copy = (make_topic(brokers, name, PARTITIONS) for name in ("source", "copy"))
-    producer = run(VerifiableProducer(brokers, source, throughput=-1, max_messages=RECORDS))
+    producer = run(VerifiableProducer(brokers, source, throughput=-1, max_messages=RECORDS, keys=KEYS))
     producer.start()
     producer.await_produced_messages(RECORDS)
     copiers = [run(make_copier(brokers, source, copy, number, is_group)) for number in range(PARTITIONS)]
@@ -49,7 +52,9 @@ def test_transactions(
             copier.restart(clean=clean)
     for copier in copiers:
         copier.wait_until(lambda copier=copier: copier.is_done, "all was copied")
-    differences = compared(values(brokers, source, RECORDS), values(brokers, copy, RECORDS))
+    expected = values(brokers, source)
+    assert all(expected.values()), "a partition is empty"
+    differences = compared(expected, values(brokers, copy))
     if differences:
         keep_logs(brokers, [source, copy, "__consumer_offsets", "__transaction_state"], tmp_path)
         (tmp_path / "copiers.json").write_text(json.dumps([copier.events for copier in copiers], indent=1))
@@ -80,12 +85,19 @@ def make_copier(brokers: KafkaCluster, source: str, copy: str, number: int, is_g
     )  # fmt: skip
 
 
-def values(brokers: KafkaCluster, topic: str, count: int) -> dict[int, list[int]]:
-    """Return the committed values by partition, in their order, and a second's silence after them."""
+def values(brokers: KafkaCluster, topic: str) -> dict[int, list[int]]:
+    """Return the committed values by partition, in their order, up to the ends of the log.
+
+    A coordinator writes the markers after it has answered the producer: they are waited for.
+    """
+    keys = [(topic, number) for number in range(PARTITIONS)]
     found: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+    with Consumer(brokers.bootstrap) as consumer:
+        ends = consumer.end_offsets(keys)
+    give_up_at = time.monotonic() + PATIENCE_S
     with Consumer(brokers.bootstrap, isolation="read_committed") as consumer:
-        consumer.assign([(topic, number, "earliest") for number in range(PARTITIONS)])
-        while records := consumer.poll(max_records=10_000, timeout=1 if sum(map(len, found.values())) >= count else 5):
-            for record in records:
+        consumer.assign([(*key, "earliest") for key in keys])
+        while any(consumer.position(*key) < end for key, end in ends.items()) and time.monotonic() < give_up_at:
+            for record in consumer.poll(max_records=10_000, timeout=1):
                 found[record.partition].append(int(record.value or b""))
     return found
