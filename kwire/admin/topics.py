@@ -330,13 +330,20 @@ class TopicAdmin(Noun):
             )
 
     async def _wait_for_leaders(self, names: Sequence[str], deadline: float) -> None:
-        """Wait until each broker knows all partitions of these topics and a leader of each."""
+        """Wait until each broker knows all partitions of these topics and a leader of each.
+
+        Raises RequestTimeoutError. A broker that cannot be reached is left out.
+        """
         brokers = (await self._snapshot([], deadline)).brokers
         build = partial(metadata_request, list(names))
-        await self._routed(
+        results = await self._routed(
             {node: ToNode(node) for node in brokers}, MetadataRequest, lambda node, version: build(version),
             _check_leaders, deadline,
         )  # fmt: skip
+        for error in results.values():
+            if isinstance(error, KwireError) and isinstance(error.__cause__, BrokerError):
+                error.add_note("the topic was created: only the wait for its leaders took too long")
+                raise error
 
     def _operation_options(self, deadline: float) -> dict[str, Any]:
         config = self._runtime.config

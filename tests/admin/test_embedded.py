@@ -150,3 +150,13 @@ def test_features_of_the_cluster(admin: Admin) -> None:
     feature = admin.cluster.features()["transaction.version"]
     assert feature.supported is None or feature.supported[0] <= feature.level <= feature.supported[1]
     assert feature.level == 2
+
+
+def test_a_topic_that_gets_no_leader_is_created_and_the_wait_raises() -> None:
+    with Cluster(brokers=2) as cluster, Admin(cluster.bootstrap) as admin:
+        cluster.stop(2)
+        with pytest.raises(RequestTimeoutError) as caught:
+            admin.topics.create_many([NewTopic("unled", assignments={0: [2]})], timeout=0.5)
+        assert "was created" in caught.value.__notes__[0]
+        assert "LEADER_NOT_AVAILABLE" in str(caught.value)
+        assert admin.topics.exists("unled")
