@@ -223,6 +223,7 @@ DISAGREEMENTS = [
     Reason("request", "ExpireDelegationToken", range(2), BYTES),
     Reason("response", "DescribeDelegationToken", range(2), BYTES),
     Reason("request", "ElectLeaders", range(3), NO_TOPIC),
+    Reason("response", "ElectLeaders", range(3), "has not understood the request"),
     Reason("request", "AlterPartitionReassignments", range(1), OLD_LISTS),
     Reason("response", "AlterPartitionReassignments", range(1), "has not understood the request"),
     Reason("request", "ListPartitionReassignments", range(1), OLD_LISTS),
