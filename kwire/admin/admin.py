@@ -35,14 +35,18 @@ class Admin:
     """Administers a Kafka cluster; safe to use from many threads.
 
     >>> with kwire.Admin("localhost:9092") as admin:                  # doctest: +SKIP
-    ...     admin.create_topics([kwire.NewTopic("greetings", partitions=3)])
+    ...     admin.topics.create("greetings", partitions=3)
+
+    A noun is an attribute, and a verb a method of it: topics, configs, offsets, records, groups, partitions, log_dirs,
+    transactions, acls, quotas, users, tokens, client_metrics, cluster. `kwire.aio.Admin` has the same.
 
     Options are those of every client, such as request_timeout_ms, tls and sasl; `help(kwire.Admin)` and the page
     "Options" of the documentation have all of them, with defaults and units.
 
-    Each method blocks for at most `timeout` seconds, by default request_timeout_ms, and raises a typed error. A method
-    that changes several resources raises the first error once every result is known, with the other errors as notes.
-    With raise_errors=False it returns the errors in place of the results.
+    Each method blocks for at most `timeout` seconds, by default request_timeout_ms. A verb for one thing returns its
+    result or raises its error; a verb for several returns `Results`. The methods create_topics and delete_topics raise
+    the first error once every result is known, with the other errors as notes, or return the errors in place of the
+    results with raise_errors=False.
     """
 
     @translate_bootstrap("kwire.Admin")
