@@ -225,17 +225,17 @@ class Browser:
     async def peek(self, queue: str, count: int) -> list[WaitingMessage]:
         """Return the first messages of a queue that no consumer has taken."""
         found: list[WaitingMessage] = []
-        async with aclosing(self._waiting(queue)) as waiting:
+        async with aclosing(self._waiting(queue, await self._position(queue))) as waiting:
             async for message in waiting:
                 found.append(message)
                 if len(found) == count:
                     break
         return found
 
-    async def _waiting(self, queue: str) -> AsyncGenerator[WaitingMessage, None]:
+    async def _waiting(self, queue: str, position: dict[int, int]) -> AsyncGenerator[WaitingMessage, None]:
         place = await self._service.place(queue)
         key = queue.encode()
-        async with aclosing(self._read(place.topic, await self._position(queue))) as records:
+        async with aclosing(self._read(place.topic, position)) as records:
             async for record in records:
                 if record.key == key:
                     envelope = Envelope.read(record.headers)
@@ -249,7 +249,7 @@ class Browser:
         place = await self._service.place(queue)
         position = await self._position(queue)
         waiting, oldest = 0, None
-        async with aclosing(self._waiting(queue)) as messages:
+        async with aclosing(self._waiting(queue, position)) as messages:
             async for message in messages:
                 waiting += 1
                 oldest = message.sent_at_ms if oldest is None else min(oldest, message.sent_at_ms)

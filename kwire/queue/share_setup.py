@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from kwire.cluster import ToAny
-from kwire.errors import AuthorizationError, BrokerError, ConfigurationError, ErrorCode, broker_error
-from kwire.protocol.messages.incremental_alter_configs import SET, IncrementalAlterConfigsRequest
+from kwire.errors import AuthorizationError, BrokerError, ConfigurationError, ErrorCode
 from kwire.queue.backend import QueuePlace
 from kwire.queue.options import SHARE_DELIVERIES_MAX, QueueOptions
 from kwire.queue.topics import TopicSetup, message_bytes_max
@@ -96,22 +94,13 @@ class ShareQueues:
         changed = {name: value for name, value in wanted.items() if has.get(name) != value}
         if not changed:
             return
-        configs = [
-            IncrementalAlterConfigsRequest.Resource.Config(name=name, config_operation=SET, value=value)
-            for name, value in changed.items()
-        ]
-        resource = IncrementalAlterConfigsRequest.Resource(resource_type=_GROUP, resource_name=group, configs=configs)
-        response = await setup.request(
-            ToAny(),
-            IncrementalAlterConfigsRequest,
-            lambda _: IncrementalAlterConfigsRequest(resources=[resource], validate_only=False),
-        )
-        for result in response.responses:
-            if result.error_code:
-                error = broker_error(
-                    result.error_code, result.error_message, api="IncrementalAlterConfigs", group=group
-                )
-                raise _explained(error, changed)
+        try:
+            await setup.set_group_configs(group, changed)
+        except BrokerError as error:
+            explained = _explained(error, changed)
+            if explained is error:
+                raise
+            raise explained from error
 
     async def _check_limit(self, setup: TopicSetup) -> None:
         """Refuse a max_deliveries that brokers before Kafka 4.3 cannot keep: there the limit is the brokers' own."""
@@ -151,14 +140,12 @@ def _explained(error: BrokerError, changed: Mapping[str, str]) -> BrokerError | 
         error.remedy = f"grant the operation AlterConfigs on the group to this principal, or set {names}"
     if error.code != ErrorCode.INVALID_CONFIG:
         return error
-    refused = ConfigurationError(
+    return ConfigurationError(
         f"the brokers refuse {names}: {error.message}",
         remedy="redelivery_timeout_ms must lie between group.share.min.record.lock.duration.ms (15 s) and "
         "group.share.max.record.lock.duration.ms (60 s) of the brokers: change the one or the others, or use "
         'backend="tracker"; keep_alive=True keeps messages for longer than their lock',
     )
-    refused.__cause__ = error
-    return refused
 
 
 __all__ = ["DEAD_LETTERS_PREFIX", "ShareQueues", "choose_backend", "topic_of"]

@@ -8,25 +8,20 @@ replica that acknowledges alone (F24).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeVar
 from uuid import UUID
 
 from kwire.admin import NewTopic
+from kwire.admin.configs import ConfigAdmin
 from kwire.cluster import LoopThread, Snapshot, ToAny, ToController, Topic
-from kwire.cluster.requests import Route
 from kwire.cluster.waiting import Waiter
 from kwire.errors import ConfigurationError, ErrorCode, RequestTimeoutError, broker_error
-from kwire.protocol import Request, Response
 from kwire.protocol.messages.create_topics import CreateTopicsRequest
 from kwire.protocol.messages.describe_configs import DescribeConfigsRequest
-from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.queue.options import QueueOptions
-
-R = TypeVar("R", bound=Response)
 
 _log = logging.getLogger("kwire.queue")
 
@@ -71,14 +66,13 @@ def message_bytes_max(configs: Mapping[str, Mapping[str, str]]) -> int:
     return min(int(one.get("max.message.bytes", 1_048_588)) for one in configs.values()) - _OVERHEAD_BYTES
 
 
-class TopicSetup:
+class TopicSetup(ConfigAdmin):
     """Creates topics or checks them, and asks the cluster what else must be known, until a deadline."""
 
     def __init__(self, options: QueueOptions, runtime: LoopThread, waiter: Waiter, deadline: float) -> None:
+        super().__init__(runtime, waiter)
         self._options = options
-        self._runtime = runtime
-        self._waiter = waiter
-        self._deadline = deadline
+        self._until = deadline
         self._is_created = False
 
     async def prepare(
@@ -117,11 +111,7 @@ class TopicSetup:
         return await self._waiter.result_of(future, 5.0)
 
     async def _known(self, names: Sequence[str]) -> Snapshot:
-        request = MetadataRequest(
-            topics=[MetadataRequest.Topic(name=name) for name in names], allow_auto_topic_creation=False
-        )
-        response = await self.request(ToAny(), MetadataRequest, _constant(request))
-        return Snapshot().updated(response, self._runtime.clock.now())
+        return await self._snapshot(names, self._until)
 
     async def _topics(self, names: Sequence[str], more_configs: Mapping[str, Mapping[str, str]]) -> dict[str, Topic]:
         """Return the topics; create those that are missing and wait until the brokers know them."""
@@ -152,12 +142,13 @@ class TopicSetup:
             NewTopic(name, options.partitions, replicas, {**self._wanted(replicas), **more_configs.get(name, {})})
             for name in names
         ]
-        response = await self.request(
+        response = await self._ask(
             ToController(),
             CreateTopicsRequest,
             lambda version: CreateTopicsRequest(
                 topics=[topic.encoded(version) for topic in new], timeout_ms=30_000, validate_only=False
             ),
+            self._until,
         )
         for topic in response.topics:
             if topic.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -181,7 +172,7 @@ class TopicSetup:
                 for name in names
             ]
         )
-        response = await self.request(ToAny(), DescribeConfigsRequest, _constant(request))
+        response = await self._ask(ToAny(), DescribeConfigsRequest, lambda version: request, self._until)
         found: dict[str, Mapping[str, str]] = {}
         for result in response.results:
             if result.error_code:
@@ -215,18 +206,18 @@ class TopicSetup:
                 )
         return problems
 
-    async def request(self, route: Route, api: type[Request[R]], build: Callable[[int], Request[R]]) -> R:
-        """Send a request and return its response; the caller checks the error codes in it."""
-        seconds = self._deadline - self._runtime.clock.now()
+    async def set_group_configs(self, group: str, configs: Mapping[str, str]) -> None:
+        """Set configs of a group. Raises BrokerError for what the brokers refuse."""
+        await self._set(configs, group=group, timeout=self._left(self._until))
+
+    def _left(self, deadline: float) -> float:
+        """Return the time until the deadline. Raises RequestTimeoutError after it."""
+        seconds = deadline - self._runtime.clock.now()
         if seconds <= 0:
             raise RequestTimeoutError(
                 "the topics of the queues were not found in time", topic=self._options.marker_topic
             )
-        return await self._waiter.result_of(self._runtime.request_future(route, api, build, seconds), seconds + 5.0)
-
-
-def _constant(request: Request[R]) -> Callable[[int], Request[R]]:
-    return lambda version: request
+        return seconds
 
 
 __all__ = ["QueueTopics", "TopicSetup", "message_bytes_max"]
