@@ -139,8 +139,7 @@ class ConfigAdmin(Noun):
         **resource: Unpack[ResourceName],
     ) -> None:
         """Set the values of these configs; the others stay. With `dry_run` the cluster only checks them."""
-        changes = [_change(name, SET, value) for name, value in _pairs(configs).items()]
-        await self._alter(_resource(resource), changes, dry_run, timeout)
+        await self._alter(_resource(resource), _changes(SET, configs), dry_run, timeout)
 
     async def _append(
         self,
@@ -151,8 +150,7 @@ class ConfigAdmin(Noun):
         **resource: Unpack[ResourceName],
     ) -> None:
         """Add items to configs whose value is a list."""
-        changes = [_change(name, APPEND, value) for name, value in _pairs(configs).items()]
-        await self._alter(_resource(resource), changes, dry_run, timeout)
+        await self._alter(_resource(resource), _changes(APPEND, configs), dry_run, timeout)
 
     async def _subtract(
         self,
@@ -163,8 +161,7 @@ class ConfigAdmin(Noun):
         **resource: Unpack[ResourceName],
     ) -> None:
         """Take items from configs whose value is a list."""
-        changes = [_change(name, SUBTRACT, value) for name, value in _pairs(configs).items()]
-        await self._alter(_resource(resource), changes, dry_run, timeout)
+        await self._alter(_resource(resource), _changes(SUBTRACT, configs), dry_run, timeout)
 
     async def _reset(
         self,
@@ -190,8 +187,7 @@ class ConfigAdmin(Noun):
         changes = {}
         for kind, name in configs:
             one_of("the type of a resource", kind, RESOURCE_TYPES)
-            values = _pairs(configs[kind, name])
-            changes[ConfigResource(kind, name)] = [_change(config, SET, value) for config, value in values.items()]
+            changes[ConfigResource(kind, name)] = _changes(SET, configs[kind, name])
         results = await self._routed(
             {resource: _route(resource, ToController()) for resource in changes},
             IncrementalAlterConfigsRequest,
@@ -294,14 +290,16 @@ def _where(resource: ConfigResource) -> dict[str, object]:
     return {"resource": f"{resource.type} {resource.name or 'default'}"}
 
 
-def _pairs(configs: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
+def _changes(
+    operation: int, configs: Mapping[str, ConfigValue]
+) -> list[IncrementalAlterConfigsRequest.Resource.Config]:
     if not isinstance(configs, Mapping):
         raise ConfigurationError(f"configs is {configs!r:.60}", remedy='give a dict such as {"retention.ms": 60_000}')
     checked_names("configs", configs)
     for name, value in configs.items():
         if value is None:
             raise ConfigurationError(f"the value of {name} is None", remedy="to have the default, use reset([...])")
-    return configs
+    return [_change(name, operation, value) for name, value in configs.items()]
 
 
 def _text(value: ConfigValue) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from kwire.admin.noun import checked_names, raised
+from kwire.admin.noun import by_topic, check_code, checked_names, error_or_none, raised
 from kwire.admin.offsets import Isolation, LogOffsets, checked_isolation
 from kwire.admin.results import Results
 from kwire.cluster import ToCoordinator
@@ -533,15 +533,6 @@ def _check_memberless(found: Group | KwireError, group: str, has_offsets: bool) 
         )
 
 
-def _check(code: int, group: str, api: str, message: str | None = None) -> None:
-    if code:
-        raise broker_error(code, message, api=api, group=group)
-
-
-def _error_or_none(code: int, api: str, topic: str, partition: int | None, group: str) -> KwireError | None:
-    return broker_error(code, api=api, topic=topic, partition=partition, group=group) if code else None
-
-
 def _type(name: str) -> GroupType:
     """Return the type of a group; brokers before Kafka 3.8 have classic groups only, and send none."""
     lowered = name.lower()
@@ -572,7 +563,7 @@ def _partitions_of(assignment: Any) -> tuple[TopicPartition, ...]:
 
 def _consumer_group(group: str, response: ConsumerGroupDescribeResponse, in_doubt: bool) -> Group:
     one = response.groups[0]
-    _check(one.error_code, group, "ConsumerGroupDescribe", one.error_message)
+    check_code(one.error_code, "ConsumerGroupDescribe", one.error_message, group=group)
     members = tuple(
         GroupMember(
             member.member_id, member.client_id, member.client_host, member.instance_id, member.rack_id,
@@ -595,7 +586,7 @@ def _consumer_group(group: str, response: ConsumerGroupDescribeResponse, in_doub
 
 def _share_group(group: str, response: ShareGroupDescribeResponse, in_doubt: bool) -> Group:
     one = response.groups[0]
-    _check(one.error_code, group, "ShareGroupDescribe", one.error_message)
+    check_code(one.error_code, "ShareGroupDescribe", one.error_message, group=group)
     members = tuple(
         GroupMember(
             member.member_id, member.client_id, member.client_host, None, member.rack_id, member.member_epoch,
@@ -610,7 +601,7 @@ def _share_group(group: str, response: ShareGroupDescribeResponse, in_doubt: boo
 
 def _classic_group(group: str, response: DescribeGroupsResponse, in_doubt: bool) -> Group:
     one = response.groups[0]
-    _check(one.error_code, group, "DescribeGroups", one.error_message)
+    check_code(one.error_code, "DescribeGroups", one.error_message, group=group)
     if one.group_state == "Dead":  # before v6 this is the response for an unknown group
         raise broker_error(ErrorCode.GROUP_ID_NOT_FOUND, api="DescribeGroups", group=group)
     members = tuple(_classic_member(member, one.protocol_type) for member in one.members)
@@ -662,11 +653,11 @@ def _deleted(group: str, response: DeleteGroupsResponse, in_doubt: bool) -> None
     code = response.results[0].error_code
     if code == ErrorCode.GROUP_ID_NOT_FOUND and in_doubt:
         return  # an earlier attempt, whose response was lost, has deleted it
-    _check(code, group, "DeleteGroups", response.results[0].error_message)
+    check_code(code, "DeleteGroups", response.results[0].error_message, group=group)
 
 
 def _members_left(group: str, response: LeaveGroupResponse, in_doubt: bool) -> dict[str, KwireError | None]:
-    _check(response.error_code, group, "LeaveGroup")
+    check_code(response.error_code, "LeaveGroup", group=group)
     results: dict[str, KwireError | None] = {}
     for member in response.members:
         code = 0 if in_doubt and member.error_code == ErrorCode.UNKNOWN_MEMBER_ID else member.error_code
@@ -686,7 +677,7 @@ def _offset_fetch(group: str, version: int) -> OffsetFetchRequest:
 
 def _committed(group: str, response: OffsetFetchResponse, in_doubt: bool) -> dict[TopicPartition, Offset]:
     found: Any = response.groups[0] if response.groups else response
-    _check(found.error_code, group, "OffsetFetch")
+    check_code(found.error_code, "OffsetFetch", group=group)
     offsets: dict[TopicPartition, Offset] = {}
     for topic in found.topics:
         for one in topic.partitions:
@@ -698,13 +689,6 @@ def _committed(group: str, response: OffsetFetchResponse, in_doubt: bool) -> dic
                 epoch = one.committed_leader_epoch if one.committed_leader_epoch >= 0 else None
                 offsets[topic.name, one.partition_index] = Offset(one.committed_offset, epoch, one.metadata or "")
     return offsets
-
-
-def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in keys:
-        topics.setdefault(topic, []).append(partition)
-    return topics
 
 
 def _offset_commit(offsets: Mapping[TopicPartition, Offset], group: str, version: int) -> OffsetCommitRequest:
@@ -722,7 +706,7 @@ def _offset_commit(offsets: Mapping[TopicPartition, Offset], group: str, version
                 for partition in partitions
             ],
         )
-        for topic, partitions in _by_topic(offsets).items()
+        for topic, partitions in by_topic(offsets).items()
     ]
     return OffsetCommitRequest(group_id=group, topics=topics)
 
@@ -736,12 +720,12 @@ def _offsets_set(group: str, response: OffsetCommitResponse, in_doubt: bool) -> 
     for topic in response.topics:
         for one in topic.partitions:
             if one.error_code in _COORDINATOR_CODES:
-                _check(one.error_code, group, "OffsetCommit")
+                check_code(one.error_code, "OffsetCommit", group=group)
             code = one.error_code
             if code == ErrorCode.UNKNOWN_MEMBER_ID:  # Kafka's way to say that the group has members
                 code = ErrorCode.NON_EMPTY_GROUP
             key = topic.name, one.partition_index
-            results[key] = _error_or_none(code, "OffsetCommit", *key, group)
+            results[key] = error_or_none(code, "OffsetCommit", topic=key[0], partition=key[1], group=group)
     return results
 
 
@@ -753,7 +737,7 @@ def _offset_delete(keys: Iterable[TopicPartition], group: str, version: int) -> 
                 name=topic,
                 partitions=[OffsetDeleteRequest.Topic.Partition(partition_index=one) for one in partitions],
             )
-            for topic, partitions in _by_topic(keys).items()
+            for topic, partitions in by_topic(keys).items()
         ],
     )
 
@@ -761,10 +745,10 @@ def _offset_delete(keys: Iterable[TopicPartition], group: str, version: int) -> 
 def _offsets_deleted(
     group: str, response: OffsetDeleteResponse, in_doubt: bool
 ) -> dict[TopicPartition, KwireError | None]:
-    _check(response.error_code, group, "OffsetDelete")
+    check_code(response.error_code, "OffsetDelete", group=group)
     return {
-        (topic.name, one.partition_index): _error_or_none(
-            one.error_code, "OffsetDelete", topic.name, one.partition_index, group
+        (topic.name, one.partition_index): error_or_none(
+            one.error_code, "OffsetDelete", topic=topic.name, partition=one.partition_index, group=group
         )
         for topic in response.topics
         for one in topic.partitions
@@ -792,7 +776,7 @@ def _share_offsets_described(
     group: str, response: DescribeShareGroupOffsetsResponse, in_doubt: bool
 ) -> dict[TopicPartition, ShareOffset]:
     found = response.groups[0]
-    _check(found.error_code, group, "DescribeShareGroupOffsets", found.error_message)
+    check_code(found.error_code, "DescribeShareGroupOffsets", found.error_message, group=group)
     offsets: dict[TopicPartition, ShareOffset] = {}
     for topic in found.topics:
         for one in topic.partitions:
@@ -819,7 +803,7 @@ def _alter_share_offsets(
                     partition_class(partition_index=one, start_offset=offsets[topic, one].offset) for one in partitions
                 ],
             )
-            for topic, partitions in _by_topic(offsets).items()
+            for topic, partitions in by_topic(offsets).items()
         ],
     )
 
@@ -827,10 +811,10 @@ def _alter_share_offsets(
 def _share_offsets_altered(
     group: str, response: AlterShareGroupOffsetsResponse, in_doubt: bool
 ) -> dict[TopicPartition, KwireError | None]:
-    _check(response.error_code, group, "AlterShareGroupOffsets", response.error_message)
+    check_code(response.error_code, "AlterShareGroupOffsets", response.error_message, group=group)
     return {
-        (topic.topic_name, one.partition_index): _error_or_none(
-            one.error_code, "AlterShareGroupOffsets", topic.topic_name, one.partition_index, group
+        (topic.topic_name, one.partition_index): error_or_none(
+            one.error_code, "AlterShareGroupOffsets", topic=topic.topic_name, partition=one.partition_index, group=group
         )
         for topic in response.responses
         for one in topic.partitions
@@ -838,15 +822,17 @@ def _share_offsets_altered(
 
 
 def _delete_share_offsets(keys: Iterable[TopicPartition], group: str, version: int) -> DeleteShareGroupOffsetsRequest:
-    topics = [DeleteShareGroupOffsetsRequest.Topic(topic_name=topic) for topic in _by_topic(keys)]
+    topics = [DeleteShareGroupOffsetsRequest.Topic(topic_name=topic) for topic in by_topic(keys)]
     return DeleteShareGroupOffsetsRequest(group_id=group, topics=topics)
 
 
 def _share_offsets_deleted(
     group: str, response: DeleteShareGroupOffsetsResponse, in_doubt: bool
 ) -> dict[str, KwireError | None]:
-    _check(response.error_code, group, "DeleteShareGroupOffsets", response.error_message)
+    check_code(response.error_code, "DeleteShareGroupOffsets", response.error_message, group=group)
     return {
-        topic.topic_name: _error_or_none(topic.error_code, "DeleteShareGroupOffsets", topic.topic_name, None, group)
+        topic.topic_name: error_or_none(
+            topic.error_code, "DeleteShareGroupOffsets", topic=topic.topic_name, group=group
+        )
         for topic in response.responses
     }

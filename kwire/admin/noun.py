@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from kwire.admin.metadata import metadata_request, snapshot_of
+from kwire.admin.operation import broker_timeout_ms
 from kwire.admin.routed import RoutedRequests
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, LoopThread, Route, Snapshot, StateMachine, ToAny, ToController, ToNode
@@ -27,9 +28,6 @@ TopicPartition = tuple[str, int]
 
 # How many seconds a caller waits beyond the deadline, at which the loop gives a result.
 _GRACE_SECONDS = 5.0
-# The controller is asked to end this much (milliseconds), or a quarter, before the caller's deadline, so that its
-# response that it timed out still arrives.
-_RESPONSE_MARGIN_MS = 1_000
 _ONLY = "controller"
 
 
@@ -51,8 +49,11 @@ class Noun:
 
     def _broker_timeout_ms(self, deadline: float) -> int:
         """Return the timeout for a request that has one of its own, in milliseconds."""
-        left_ms = max(1, int(self._left(deadline) * 1000))
-        return left_ms - min(_RESPONSE_MARGIN_MS, left_ms // 4)
+        return broker_timeout_ms(max(1, int(self._left(deadline) * 1000)))
+
+    def _backoff(self) -> Backoff:
+        config = self._runtime.config
+        return Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
 
     async def _snapshot(self, topics: Sequence[str] | None, deadline: float) -> Snapshot:
         """Request the metadata of these topics (None: of all) from a broker; a topic in error has its code."""
@@ -87,11 +88,10 @@ class Noun:
         at_most: int | None = None,
     ) -> dict[Name, Result | KwireError]:
         """Send a request per name to the broker that is responsible for it; see `RoutedRequests`."""
-        config = self._runtime.config
-        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
         requests = RoutedRequests(
-            routes, api, build, parse, timeout=self._left(deadline), backoff=backoff, random=Random(), at_most=at_most
-        )
+            routes, api, build, parse, timeout=self._left(deadline), backoff=self._backoff(), random=Random(),
+            at_most=at_most,
+        )  # fmt: skip
         return await self._run(requests, requests.future, deadline)
 
     async def _controlled(
@@ -140,9 +140,9 @@ def one_of(what: str, value: str, choices: Mapping[str, int]) -> int:
 
 
 def by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return the partitions of each topic, in order."""
+    """Return the partitions of each topic, in the order of `keys`."""
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(keys):
+    for topic, partition in keys:
         topics.setdefault(topic, []).append(partition)
     return topics
 

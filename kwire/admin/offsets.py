@@ -8,7 +8,6 @@ from random import Random
 from typing import Literal
 
 from kwire.admin.noun import Noun, TopicPartition, checked_names
-from kwire.cluster import Backoff
 from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import checked_partitions
 from kwire.consumer.offsets import (
@@ -48,12 +47,11 @@ class LogOffsets(Noun):
         """Return the first offset at or after each timestamp, or the place that a negative one stands for."""
         if not timestamps:
             return {}
-        config = self._runtime.config
         left = self._left(deadline)
         fetcher = OffsetFetcher(
             is_committed_only=isolation == "read_committed",
             unknown_topic_timeout_ms=int(left * 1000),
-            backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max),
+            backoff=self._backoff(),
             random=Random(),
         )
         return await self._run(fetcher, OffsetsQuery(fetcher, timestamps, left).future, deadline)

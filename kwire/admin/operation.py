@@ -28,6 +28,11 @@ _RESPONSE_MARGIN_MS = 1_000
 _RETRIED_CODES = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.REQUEST_TIMED_OUT})
 
 
+def broker_timeout_ms(remaining_ms: int) -> int:
+    """Return the timeout of a request's own, for a caller that waits for so long."""
+    return remaining_ms - min(_RESPONSE_MARGIN_MS, remaining_ms // 4)
+
+
 class ResourceResult(NamedTuple, Generic[Result]):
     """The part of a response that concerns one resource: its name, and the result or the error."""
 
@@ -103,7 +108,7 @@ class Operation(ABC, Generic[Resource, Result]):
         # the request, and responds NOT_CONTROLLER or lacks the API.
         route = ToController() if snapshot.controller_id in snapshot.brokers else ToAny()
         resources, remaining_ms = dict(self._pending), max(1, int((self._expires_at - now) * 1000))
-        timeout_ms = remaining_ms - min(_RESPONSE_MARGIN_MS, remaining_ms // 4)
+        timeout_ms = broker_timeout_ms(remaining_ms)
         return [
             PendingRequest(
                 route,

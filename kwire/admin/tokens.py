@@ -82,17 +82,10 @@ class TokenAdmin(Noun):
 
         def parse(response: CreateDelegationTokenResponse) -> DelegationToken:
             check_code(response.error_code, "CreateDelegationToken")
-            own = f"{response.principal_type}:{response.principal_name}"
-            requester = response.token_requester_principal_name
-            return DelegationToken(
-                response.token_id,
-                own,
-                f"{response.token_requester_principal_type}:{requester}" if requester else own,
-                _time(response.issue_timestamp_ms),
-                _time(response.expiry_timestamp_ms),
-                _time(response.max_timestamp_ms),
+            return _token(
+                response,
+                (response.issue_timestamp_ms, response.expiry_timestamp_ms, response.max_timestamp_ms),
                 tuple(f"{kind}:{name}" for kind, name in renewing),
-                bytes(response.hmac),
             )
 
         return await self._controlled(CreateDelegationTokenRequest, build, parse, self._deadline(timeout))
@@ -176,15 +169,28 @@ def _time(timestamp_ms: int) -> datetime:
 
 
 def _listed(token: DescribeDelegationTokenResponse.Token) -> DelegationToken:
-    owner = f"{token.principal_type}:{token.principal_name}"
-    requester = token.token_requester_principal_name
-    return DelegationToken(
-        token.token_id,
-        owner,
-        f"{token.token_requester_principal_type}:{requester}" if requester else owner,
-        _time(token.issue_timestamp),
-        _time(token.expiry_timestamp),
-        _time(token.max_timestamp),
+    return _token(
+        token,
+        (token.issue_timestamp, token.expiry_timestamp, token.max_timestamp),
         tuple(f"{one.principal_type}:{one.principal_name}" for one in token.renewers),
-        bytes(token.hmac),
+    )
+
+
+def _token(
+    found: CreateDelegationTokenResponse | DescribeDelegationTokenResponse.Token,
+    times_ms: tuple[int, int, int],
+    renewers: tuple[str, ...],
+) -> DelegationToken:
+    owner = f"{found.principal_type}:{found.principal_name}"
+    requester = found.token_requester_principal_name
+    issued, expires, most = map(_time, times_ms)
+    return DelegationToken(
+        found.token_id,
+        owner,
+        f"{found.token_requester_principal_type}:{requester}" if requester else owner,
+        issued,
+        expires,
+        most,
+        renewers,
+        bytes(found.hmac),
     )

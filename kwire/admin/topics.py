@@ -17,7 +17,7 @@ from kwire.admin.metadata import metadata_request
 from kwire.admin.noun import Noun, check_code, checked_names, raised
 from kwire.admin.operation import Operation, ResourceResult
 from kwire.admin.results import Results
-from kwire.cluster import Backoff, Snapshot, ToAny, ToNode, is_topic_name
+from kwire.cluster import Snapshot, ToAny, ToNode, is_topic_name
 from kwire.cluster.metadata import NO_NODE
 from kwire.cluster.waiting import blocking
 from kwire.errors import (
@@ -346,9 +346,7 @@ class TopicAdmin(Noun):
                 raise error
 
     def _operation_options(self, deadline: float) -> dict[str, Any]:
-        config = self._runtime.config
-        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
-        return {"timeout": self._left(deadline), "backoff": backoff, "random": Random()}
+        return {"timeout": self._left(deadline), "backoff": self._backoff(), "random": Random()}
 
 
 class Topics(TopicAdmin):
