@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -36,7 +36,7 @@ def _resource_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _resource(**given: str | None) -> dict[str, Any]:
+def _resource(given: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the keyword that names the resource to `Admin.configs`. Raises UsageError."""
     named: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if len(named) != 1:
@@ -58,13 +58,10 @@ def _resource(**given: str | None) -> dict[str, Any]:
 @connection_options
 @output_options
 def get(
-    names: tuple[str, ...], with_defaults: bool, topic: str | None, broker: str | None, broker_logger: str | None,
-    group: str | None, client_metrics: str | None, connection: ConnectionOptions, output: Output,
-) -> ExitCode:  # fmt: skip
+    names: tuple[str, ...], with_defaults: bool, connection: ConnectionOptions, output: Output, **given: str | None
+) -> ExitCode:
     """Show the configs of a resource that differ from their default, or those that are named."""
-    resource = _resource(
-        topic=topic, broker=broker, broker_logger=broker_logger, group=group, client_metrics=client_metrics
-    )
+    resource = _resource(given)
     with open_admin(connection) as admin:
         found = admin.configs.get(names or None, timeout=connection.timeout, **resource)
     rows = [
@@ -89,15 +86,12 @@ def _change(verb: str, what: str, help_text: str) -> None:
     @connection_options
     @output_options
     def change(
-        changes: tuple[str, ...], dry_run: bool, topic: str | None, broker: str | None, broker_logger: str | None,
-        group: str | None, client_metrics: str | None, connection: ConnectionOptions, output: Output,
-    ) -> ExitCode:  # fmt: skip
-        resource = _resource(
-            topic=topic, broker=broker, broker_logger=broker_logger, group=group, client_metrics=client_metrics
-        )
-        given: Any = changes if verb == "reset" else pairs(changes)
+        changes: tuple[str, ...], dry_run: bool, connection: ConnectionOptions, output: Output, **given: str | None
+    ) -> ExitCode:
+        resource = _resource(given)
+        wanted: Any = changes if verb == "reset" else pairs(changes)
         with open_admin(connection) as admin:
-            getattr(admin.configs, verb)(given, dry_run=dry_run, timeout=connection.timeout, **resource)
+            getattr(admin.configs, verb)(wanted, dry_run=dry_run, timeout=connection.timeout, **resource)
         output.note(f"{counted(len(changes), 'config')} {'can be' if dry_run else ''} changed".replace("  ", " "))
         return ExitCode.OK
 
