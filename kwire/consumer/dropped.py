@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 # A consumer that was dropped has so long to leave its group.
 _LEAVE_SECONDS = 5.0
-# How often a rebalance is looked at that nobody takes the steps of.
+# How often a farewell looks for a step of a rebalance, which no caller will take.
 _STEP_SECONDS = 0.05
 
 

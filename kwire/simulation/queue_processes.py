@@ -6,6 +6,7 @@ receive, work, and settle; a tracker redelivers. What the user code sees is note
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -109,7 +110,7 @@ class SimulatedRecordProducer(RecordProducer):
         self._core.sender._random.seed(connections.random.getrandbits(64))
 
     def close(self, timeout: float | None = None) -> None:
-        """End at once: whoever sends waits for the results itself."""
+        """End at once: the caller has waited for its results."""
         self.end()
 
     def end(self) -> None:
@@ -186,7 +187,7 @@ class SimulatedService(ServiceClient[Producer, Consumer]):
 # -- the processes
 
 
-class QueueProcess:
+class QueueProcess(ABC):
     """One run of a user's program."""
 
     def __init__(self, member: Member, name: str, random: Random) -> None:
@@ -206,8 +207,9 @@ class QueueProcess:
         self.service = SimulatedService(self.connections, self.plan.record_consumer, self.plan.settings)
         self.programs = [Program(self.world, main, self._ended) for main in self._mains()]
 
+    @abstractmethod
     def _mains(self) -> list[Coroutine[Any, Any, None]]:
-        raise NotImplementedError
+        """Return what the process runs, side by side."""
 
     # -- what is done to it
 
