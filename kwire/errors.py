@@ -18,6 +18,8 @@ the error of a task from an executor to the driver.
         NotKafkaError             the peer speaks another protocol
         DisconnectedError         the connection ended with requests in flight
         AuthenticationError       SASL authentication failed
+          LoginError              ... before the broker: no token, ticket or secret could be obtained
+            KerberosError         ... of Kerberos; `reason` says why
       RequestTimeoutError         no response in time
       BrokerError                 a response with an error code
         TopicError                ... about a topic: unknown, invalid or not authorised
@@ -42,6 +44,8 @@ the error of a task from an executor to the driver.
         AbortableError            ... abort it and begin another
         FatalError                ... and this producer can begin no other
           FencedError             ... because a newer one has its transactional id
+        InDoubtError              a write was decided, and parts of it were not completed in time: they are lost
+        MissingMarkerError        what was written before is unknown, so that a write might be doubled
 
 Imports: nothing.
 """
@@ -118,6 +122,10 @@ class ConfigurationError(KwireError, ValueError):
     """An option is wrong, or two contradict each other."""
 
 
+class FilterError(ConfigurationError):
+    """A filter expression is wrong. `where` has `offset`, the place in the expression."""
+
+
 class ClosedError(KwireError, RuntimeError):
     """A client was used after close(), or in a forked child of the process that made it."""
 
@@ -169,6 +177,41 @@ class DisconnectedError(NodeError):
 
 class AuthenticationError(NodeError):
     """SASL authentication failed, or the broker does not offer the mechanism."""
+
+
+class LoginError(AuthenticationError):
+    """No credentials could be obtained: from a token server, a key distribution centre, a file or a callable.
+
+    With `may_retry` a later try may succeed: the server was overloaded, or could not be reached.
+    """
+
+    def __init__(self, message: str, *, may_retry: bool = False, remedy: str | None = None, **where: object) -> None:
+        super().__init__(message, remedy=remedy, **where)
+        self.may_retry = may_retry
+
+    @property
+    def is_retriable(self) -> bool:
+        return self.may_retry
+
+
+class KerberosError(LoginError):
+    """No Kerberos ticket could be obtained.
+
+    `reason` is "no ticket", "expired ticket", "clock skew", "unknown service", "unknown principal", "wrong key" (or
+    password), "no kdc" or "other".
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "other",
+        may_retry: bool = False,
+        remedy: str | None = None,
+        **where: object,
+    ) -> None:
+        super().__init__(message, may_retry=may_retry, remedy=remedy, **where)
+        self.reason = reason
 
 
 class RequestTimeoutError(KwireError, TimeoutError):
@@ -398,6 +441,21 @@ class FatalError(TransactionError):
 
 class FencedError(FatalError):
     """A newer producer has this one's transactional id, or its transaction took longer than transaction_timeout_ms."""
+
+
+class InDoubtError(TransactionError):
+    """A write was decided, but the transactions of some of its parts ended before they could be committed.
+
+    `lost_rows` is the number of rows in those parts: they are not in the topic.
+    """
+
+    def __init__(self, message: str, *, lost_rows: int, remedy: str | None = None, **where: object) -> None:
+        super().__init__(message, remedy=remedy, **where)
+        self.lost_rows = lost_rows
+
+
+class MissingMarkerError(TransactionError):
+    """The marker of the batch before is missing, so that nobody knows whether this batch was written already."""
 
 
 _R, _M = 1, 2  # retriable; invalidates metadata (the client must refresh it before trying again)

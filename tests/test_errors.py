@@ -17,6 +17,7 @@ from kwire.errors import (
     DeliveryError,
     DisconnectedError,
     ErrorCode,
+    InDoubtError,
     KwireError,
     ProcessingError,
     RecordTooLargeError,
@@ -59,6 +60,8 @@ def make(cls: type[KwireError]) -> KwireError:
         required = {"possibly_persisted": True, "records": {"t": 2}}
     elif cls is CommitError:
         required = {"failed": {}, "committed": {("t", 1)}}
+    elif cls is InDoubtError:
+        required = {"lost_rows": 7}
     elif cls is ProcessingError:
         required = {"records": ["a record"]}
     return cls("what", remedy="do", topic="t", **required)

@@ -221,10 +221,29 @@ joined(accumulator_t *accumulator, PyObject *name, topic_t *topic, int slot, Py_
     return builder;
 }
 
+/* Make space for the partition that the builder's next record chose. */
+static int
+reserve_chosen(builder_t *builder)
+{
+    if (builder->count < builder->chosen_capacity) {
+        return 0;
+    }
+    uint32_t capacity = builder->count + builder->count / 2 + 16;
+    uint32_t *grown = PyMem_Realloc(builder->chosen, (size_t)capacity * sizeof(uint32_t));
+    if (grown == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memset(grown + builder->chosen_capacity, 0, (size_t)(capacity - builder->chosen_capacity) * sizeof(uint32_t));
+    builder->chosen = grown;
+    builder->chosen_capacity = capacity;
+    return 0;
+}
+
 int
 put(accumulator_t *accumulator, topic_t *topic, builder_t *builder, int slot, const entry_t *entry, Py_ssize_t size)
 {
-    if (builder_put(builder, entry, size, topic->hint) < 0) {
+    if ((entry->chosen && reserve_chosen(builder) < 0) || builder_put(builder, entry, size, topic->hint) < 0) {
         if (builder->count == 0) {
             builder_t **future = open_slot(topic, slot);
             if (future != NULL && *future == builder) {
@@ -235,6 +254,9 @@ put(accumulator_t *accumulator, topic_t *topic, builder_t *builder, int slot, co
             PyList_SetSlice(accumulator->fresh, last, last + 1, NULL);
         }
         return -1;
+    }
+    if (entry->chosen) {
+        builder->chosen[builder->count - 1] = entry->chosen;
     }
     if (slot >= PARTITIONS_MAX) {
         builder->is_closed = 1;
@@ -353,7 +375,8 @@ route_run(accumulator_t *accumulator, topic_t *topic, builder_t *builder)
         }
         entry.timestamp = builder->marks[mark].timestamp;
         entry.tail = (span){(const char *)pos, next - pos};
-        int slot = slot_of(accumulator, topic, entry.key);
+        uint32_t chosen = done < builder->chosen_capacity ? builder->chosen[done] : 0;
+        int slot = slot_for(accumulator, topic, (int64_t)chosen - 1, &entry);
         builder_t *child =
             joined(accumulator, builder->topic, topic, slot, size, builder->terms, builder->since, &is_new, &is_full);
         if (child == NULL || put(accumulator, topic, child, slot, &entry, size) < 0) {
@@ -490,7 +513,7 @@ accumulator_append(accumulator_t *accumulator, PyObject *args)
     if (!fits(accumulator, topic, size)) {
         Py_RETURN_NONE;
     }
-    int slot = partition == Py_None ? slot_of(accumulator, topic, entry.key) : (int)requested, is_new = 0, is_full = 0;
+    int slot = slot_for(accumulator, topic, partition == Py_None ? -1 : requested, &entry), is_new = 0, is_full = 0;
     accumulator->users++;
     builder_t *builder = joined(accumulator, name, topic, slot, size, terms, Py_None, &is_new, &is_full);
     int failed = builder == NULL || put(accumulator, topic, builder, slot, &entry, size) < 0;
@@ -562,9 +585,9 @@ accumulator_takes_turns(const accumulator_t *accumulator)
 }
 
 int
-accumulator_slot(const accumulator_t *accumulator, topic_t *topic, span key)
+accumulator_slot(const accumulator_t *accumulator, topic_t *topic, int64_t partition, entry_t *entry)
 {
-    return slot_of(accumulator, topic, key);
+    return slot_for(accumulator, topic, partition, entry);
 }
 
 int

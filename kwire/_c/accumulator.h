@@ -86,6 +86,22 @@ slot_of(const accumulator_t *accumulator, topic_t *topic, span key)
                                                              : slot_by_key(accumulator->hash, topic->count, key);
 }
 
+/* Return the slot of a record for this partition, or for its key if `partition` is negative. While the number of
+ * partitions is unknown, all records of a topic wait together, so that they keep their order. */
+static inline int
+slot_for(const accumulator_t *accumulator, topic_t *topic, int64_t partition, entry_t *entry)
+{
+    entry->chosen = 0;
+    if (partition < 0) {
+        return slot_of(accumulator, topic, entry->key);
+    }
+    if (topic->count) {
+        return (int)partition;
+    }
+    entry->chosen = (uint32_t)partition + 1;
+    return UNROUTED;
+}
+
 /* A topic may hold this many times the free memory, or this fraction of it while memory is short. */
 #define SHARE 16
 

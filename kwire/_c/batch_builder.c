@@ -232,6 +232,7 @@ builder_dealloc(builder_t *builder)
     PyMem_Free(builder->marks);
     PyMem_Free(builder->parts);
     PyMem_Free(builder->children);
+    PyMem_Free(builder->chosen);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(builder);
     Py_DECREF(type);
 }

@@ -78,6 +78,8 @@ struct builder {
     part_t *parts;
     callbacks_t callbacks;
     child_t *children;
+    uint32_t *chosen; /* of an UNROUTED builder, by number: 1 + the partition that the caller chose, 0 for none */
+    uint32_t chosen_capacity; /* records from here on chose none */
     uint32_t marks_used, marks_capacity, parts_used, resolved;
     PyTypeObject *future_type; /* of futures that can be recreated, or NULL */
 };
@@ -93,6 +95,7 @@ typedef struct {
     span key, value, tail;
     PyObject *headers; /* a tuple, or NULL */
     int has_headers;   /* in the tail */
+    uint32_t chosen;   /* 1 + the partition that the caller chose while their number is unknown; else 0 */
 } entry_t;
 
 typedef struct {

@@ -430,10 +430,10 @@ take_in(accumulator_t *accumulator, PyObject *name, topic_t *topic, const column
             *too_large = size > size_max ? size : 0;
             break;
         }
-        int slot = requested == CHOSEN ? accumulator_slot(accumulator, topic, entry.key) : (int)requested;
+        int slot = accumulator_slot(accumulator, topic, requested, &entry); /* CHOSEN is negative */
         int64_t known = open_stretch(placed, slot);
         builder_t *builder = known < 0 ? NULL : placed->stretches[known].builder;
-        if (builder != NULL && builder->terms == Py_None && builder_put_plain(builder, &entry, size)) {
+        if (builder != NULL && builder->terms == Py_None && !entry.chosen && builder_put_plain(builder, &entry, size)) {
             used += size;
             capacity -= size;
         }
@@ -447,7 +447,7 @@ take_in(accumulator_t *accumulator, PyObject *name, topic_t *topic, const column
             capacity = accumulator_capacity(accumulator, topic);
         }
         note(placed, known, builder, slot, index - start);
-        if (is_alike) {
+        if (is_alike && !entry.chosen) {
             Py_ssize_t before = builder->buffered_bytes,
                        next = put_values(builder, columns, index + 1, end, size_max, capacity);
             used += builder->buffered_bytes - before;

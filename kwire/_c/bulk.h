@@ -31,7 +31,8 @@ void accumulator_use(accumulator_t *accumulator, topic_t *topic, Py_ssize_t size
 /* Call after appending to the builder; may update its CRC. */
 void accumulator_sum(const accumulator_t *accumulator, builder_t *builder);
 int accumulator_takes_turns(const accumulator_t *accumulator);
-int accumulator_slot(const accumulator_t *accumulator, topic_t *topic, span key);
+/* See `slot_for`. */
+int accumulator_slot(const accumulator_t *accumulator, topic_t *topic, int64_t partition, entry_t *entry);
 /* Append a record for which there is memory, and set its builder (borrowed); -1 with an exception. */
 int accumulator_admit(accumulator_t *accumulator, PyObject *name, topic_t *topic, int slot, const entry_t *entry,
                       Py_ssize_t size, builder_t **builder, wakeup_t *wakeup_of);

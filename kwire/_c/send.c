@@ -257,9 +257,9 @@ is_record(accumulator_t *accumulator, PyObject *const *given, entry_t *entry, Py
 
 /* Append a record and return its future; NULL with an exception, or without one for the slow path. */
 static inline PyObject *
-entered(accumulator_t *accumulator, PyObject *const *given, const entry_t *entry, Py_ssize_t size)
+entered(accumulator_t *accumulator, PyObject *const *given, entry_t *entry, Py_ssize_t size)
 {
-    int64_t partition = 0;
+    int64_t partition = -1;
     if (given[TOPIC] == NULL || !PyUnicode_CheckExact(given[TOPIC]) ||
         (given[PARTITION] != NULL && !is_int(given[PARTITION], INT32_MAX, &partition)) ||
         (given[ON_DELIVERY] != NULL && !PyCallable_Check(given[ON_DELIVERY]))) {
@@ -275,10 +275,9 @@ entered(accumulator_t *accumulator, PyObject *const *given, const entry_t *entry
         Py_DECREF(OBJECT(future));
         return NULL;
     }
-    int slot = given[PARTITION] != NULL ? (int)partition : slot_of(accumulator, topic, entry->key), wakes = 0,
-        failed = 0;
+    int slot = slot_for(accumulator, topic, partition, entry), wakes = 0, failed = 0;
     builder_t *builder = open_builder(topic, slot);
-    if (builder == NULL || !builder_put_plain(builder, entry, size)) {
+    if (builder == NULL || entry->chosen || !builder_put_plain(builder, entry, size)) {
         accumulator->users++;
         builder = send_slowly(accumulator, given[TOPIC], topic, slot, entry, size, &wakes);
         accumulator->users--;

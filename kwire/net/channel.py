@@ -229,6 +229,9 @@ class Channel:
         host, port = self._sock.getsockname()[:2]
         return host, port
 
+    def peer_certificate(self) -> bytes | None:
+        return self._tls.peer_certificate() if self._tls is not None else None
+
     def read(self, buffer: bytearray, budget: int, now: float) -> tuple[list[BytesLike], NodeError | None]:
         """Read until a frame is whole, at most `budget` bytes, through `buffer` where the bytes must be copied.
 

@@ -1,8 +1,7 @@
 """One attempt to connect to a node: back-off, name resolution, then each of its addresses in turn.
 
-`getaddrinfo` blocks and cannot be interrupted, so it runs on daemon threads: a name server that does not respond must
-not hold up the end of the process, as the threads of an executor would. The resolver is an argument of the selector,
-for tests and for programs with asynchronous DNS of their own.
+`getaddrinfo` blocks and cannot be interrupted, so it runs on daemon threads. The resolver is an argument of the
+selector, for tests and for programs with asynchronous DNS of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import errno
 import os
 import socket
 import ssl
-import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +17,8 @@ from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from kwire.errors import ConnectError, NodeError, ResolveError
+from kwire.net.threads import DaemonThreads
 from kwire.wire.frame import Frame
-
-# Further names wait in a queue: a cluster of a thousand names must not start a thousand threads.
-MAX_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +50,7 @@ class ThreadResolver:
 
     def __init__(self, lookup: Lookup | None = None) -> None:
         self._lookup = lookup or system_lookup
-        self._lock = threading.Lock()
-        self._waiting: deque[tuple[str, int, Callable[[Outcome], None]]] = deque()
-        self._threads = 0
+        self._threads = DaemonThreads("kwire-resolve")
         self._closed = False
 
     def resolve(self, host: str, port: int, done: Callable[[Outcome], None]) -> None:
@@ -64,35 +58,23 @@ class ThreadResolver:
         if literal is not None:
             done([literal])
             return
-        with self._lock:
-            self._waiting.append((host, port, done))
-            if self._threads >= MAX_THREADS:
-                return
-            self._threads += 1
-        threading.Thread(target=self._run, name=f"kwire-resolve-{host}", daemon=True).start()
+        self._threads.submit(lambda: self._run(host, port, done))
 
     def close(self) -> None:
         """Drop the names that wait. The result of a running lookup is dropped, too."""
-        with self._lock:
-            self._closed = True
-            self._waiting.clear()
+        self._closed = True
+        self._threads.clear()
 
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._threads -= 1
-                    return
-                host, port, done = self._waiting.popleft()
-            outcome: Outcome
-            try:
-                outcome = self._lookup(host, port)
-            except OSError as error:
-                outcome = error
-            except ValueError as error:  # a NUL, or a label of more than 63 letters, which the IDNA codec refuses
-                outcome = OSError(f"not a host name: {error}")
-            if not self._closed:
-                done(outcome)
+    def _run(self, host: str, port: int, done: Callable[[Outcome], None]) -> None:
+        outcome: Outcome
+        try:
+            outcome = self._lookup(host, port)
+        except OSError as error:
+            outcome = error
+        except ValueError as error:  # a NUL, or a label of more than 63 letters, which the IDNA codec refuses
+            outcome = OSError(f"not a host name: {error}")
+        if not self._closed:
+            done(outcome)
 
 
 def system_lookup(host: str, port: int) -> list[Address]:

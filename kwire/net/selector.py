@@ -14,7 +14,6 @@ import logging
 import os
 import selectors
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -30,7 +29,7 @@ from kwire.net.clock import Clock, SystemClock
 from kwire.net.dial import Dial, Outcome, Resolver, Stage, ThreadResolver, show_address
 from kwire.net.listener import Listener
 from kwire.net.timers import Timer, Timers
-from kwire.net.tls import Tls, TlsFilter
+from kwire.net.tls import ClientContexts, Tls, TlsFilter
 from kwire.wire.frame import MAX_FRAME_BYTES, BytesLike, Frame, FrameReader
 
 # The caller's name for a connection: a broker id, or any other hashable value. It is Any, so that type checkers give
@@ -156,9 +155,9 @@ class KafkaSelector:
         self._backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_ms_max)
         self._read_bytes = read_bytes_per_poll
         self._tls = _chosen_tls(tls)
-        self._contexts: dict[Tls, ssl.SSLContext] = {}
+        self._contexts = ClientContexts()
         if self._tls is not None:
-            self._contexts[self._tls] = self._tls.client_context()
+            self._contexts.of(self._tls)
         self._resolver = resolver or ThreadResolver()
         self._owns_resolver = resolver is None
         self._resolved: deque[tuple[Dial, Outcome]] = deque()  # appended to by resolver threads
@@ -210,11 +209,9 @@ class KafkaSelector:
         if is_taken:
             raise ValueError(f"node {node} is connected, or connecting, already")
         chosen = self._tls if tls is None else _chosen_tls(tls)
-        if chosen is not None and chosen not in self._contexts:
-            self._contexts[chosen] = chosen.client_context()
         dial = Dial(
             node, host, port,
-            tls=self._contexts[chosen] if chosen is not None else None,
+            tls=self._contexts.of(chosen) if chosen is not None else None,
             server_name=(chosen.server_name or host) if chosen is not None else None,
         )  # fmt: skip
         self._links[node] = dial
@@ -329,6 +326,10 @@ class KafkaSelector:
     def sockname(self, node: Node) -> tuple[str, int]:
         """Return the local address and port. Raises ValueError if the node is not connected."""
         return self._channel(node).sockname()
+
+    def peer_certificate(self, node: Node) -> bytes | None:
+        """Return the certificate that the peer showed, in DER, or None. Raises ValueError if it is not connected."""
+        return self._channel(node).peer_certificate()
 
     # The poll
 

@@ -9,21 +9,26 @@ names a plaintext peer instead of WRONG_VERSION_NUMBER.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import ssl
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from kwire.errors import ConfigurationError, NodeError, TlsError
 from kwire.net.tls_errors import explain, not_tls
 from kwire.wire.frame import BytesLike
+
+_log = logging.getLogger("kwire.net")
 
 # One TLS record holds at most this much plaintext; a larger write is several records anyway.
 RECORD_BYTES = 16 * 1024
 # The bytes by which a TLS record differs from another protocol, and the bytes that name that protocol.
 _RECORD_HEAD_BYTES = 5
 _SAMPLE_BYTES = 44
-_FILES = ("ca_file", "cert_file", "key_file")
+_FILES = ("ca_file", "cert_file", "key_file", "crl_file")
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,9 @@ class Tls:
     For a client, `ca_file` has the certificate authorities to trust (None: those of the system), and `cert_file` and
     `key_file` are the client's certificate and key, for mutual TLS. For a listener, `cert_file` is required, and a
     `ca_file` makes client certificates mandatory. `server_name` replaces the host name in SNI and in the check of the
-    certificate. `verify=False` accepts any certificate; use it for experiments only.
+    certificate. `verify=False` accepts any certificate; use it for experiments only. A client may have its files
+    replaced while it runs: new connections use the new ones. `crl_file` has revocation lists (CRL): a peer whose
+    certificate is in one is refused, and so is one whose authority has no list there. Without it nothing is revoked.
     """
 
     ca_file: str | None = None
@@ -43,6 +50,7 @@ class Tls:
     check_hostname: bool = True
     verify: bool = True
     server_name: str | None = None
+    crl_file: str | None = None
 
     def __post_init__(self) -> None:
         for option in (*_FILES, "key_password", "server_name"):
@@ -53,6 +61,10 @@ class Tls:
                 raise ConfigurationError(f"{option} is {type(value).__name__}", remedy="give a str")
         if self.key_file is not None and self.cert_file is None:
             raise ConfigurationError("key_file without cert_file", remedy="give both")
+        if self.crl_file is not None and not self.verify:
+            raise ConfigurationError(
+                "crl_file with verify=False, which accepts any certificate", remedy="leave one out"
+            )
 
     def client_context(self) -> ssl.SSLContext:
         """Load the files for a client. Raises ConfigurationError that names the option and the file at fault."""
@@ -80,6 +92,12 @@ class Tls:
             context = ssl.create_default_context(purpose, cafile=self.ca_file)
         except ssl.SSLError as error:
             raise _not_pem("ca_file", self.ca_file, "certificate") from error
+        if self.crl_file is not None:
+            try:
+                context.load_verify_locations(cafile=self.crl_file)
+            except ssl.SSLError as error:
+                raise _not_pem("crl_file", self.crl_file, "X509 CRL") from error
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         if self.cert_file is not None:
             # Without a password OpenSSL would prompt on the terminal; a function that returns "" makes it fail.
             password = self.key_password or ""
@@ -133,6 +151,57 @@ def _not_pem(option: str, path: str | None, content: str) -> ConfigurationError:
     )
 
 
+# What `Tls.client_context` loads, for rooms that only pass it on.
+TlsContext: TypeAlias = ssl.SSLContext
+
+
+@dataclass(frozen=True)
+class TlsSession:
+    """What a handshake agreed on. `certificate` is the peer's as `ssl` shows it; empty if it was not verified."""
+
+    version: str
+    cipher: str
+    certificate: dict[str, Any]
+
+
+class ClientContexts:
+    """The contexts of a client's connections. Files that were replaced on disk are loaded for the next connection.
+
+    Open connections keep what they have. While the new files cannot be loaded, because one of them is not written yet
+    or is broken, the old context is used, with one warning for each state of the files.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: dict[Tls, tuple[ssl.SSLContext, Hashable]] = {}
+
+    def of(self, tls: Tls) -> ssl.SSLContext:
+        """Return the context for a new connection. Raises ConfigurationError if the first files cannot be loaded."""
+        state = tuple(_file_state(getattr(tls, option)) for option in _FILES)
+        known = self._loaded.get(tls)
+        if known is not None and known[1] == state:
+            return known[0]
+        try:
+            context = tls.client_context()
+        except ConfigurationError as error:
+            if known is None:
+                raise
+            _log.warning("the TLS files changed, but the old ones are used on: %s", error)
+            context = known[0]
+        self._loaded[tls] = context, state
+        return context
+
+
+def _file_state(path: str | None) -> Hashable:
+    """Return what changes when a file is replaced or written."""
+    if path is None:
+        return None
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return "missing"
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
 class TlsFilter:
     """The TLS of one connection: bytes in, bytes out."""
 
@@ -163,6 +232,17 @@ class TlsFilter:
             raise self._explain(error) from error
         self.is_established = True
         return True
+
+    def session(self) -> TlsSession:
+        """Return what the handshake, which must be done, agreed on."""
+        cipher = self._object.cipher()
+        return TlsSession(
+            self._object.version() or "", cipher[0] if cipher else "", dict(self._object.getpeercert() or {})
+        )
+
+    def peer_certificate(self) -> bytes | None:
+        """Return the peer's certificate in DER; None if it showed none."""
+        return self._object.getpeercert(True)
 
     def decrypt(self, data: BytesLike) -> list[bytes]:
         """Decrypt `data`; return the plaintext of the records that it completes, which may be none."""

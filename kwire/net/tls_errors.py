@@ -9,13 +9,19 @@ from kwire.wire.frame import not_kafka
 
 # X509_V_ERR_* of OpenSSL's x509_vfy.h.
 _CERTIFICATE_FAULTS: dict[int, tuple[str, str]] = {
+    3: ("cannot be checked: there is no revocation list of its authority", "put one into crl_file, which is given"),
+    8: (
+        "cannot be checked: the signature of the revocation list is wrong",
+        "get the authority's own list into crl_file",
+    ),
     9: ("is not valid yet", "check the clocks of both machines, or the certificate's dates"),
     10: ("has expired", "renew it"),
+    12: ("cannot be checked: the revocation list of its authority is out of date", "get the next list into crl_file"),
     18: ("is self-signed", "give that certificate itself as ca_file"),
     19: ("is signed by an authority that is not trusted", "give the authority's certificate as ca_file"),
     20: ("is signed by an authority that is not trusted", "give the authority's certificate as ca_file"),
     21: ("cannot be traced to a trusted authority", "an intermediate certificate is missing: install the full chain"),
-    23: ("is revoked", "get another"),
+    23: ("is revoked", "it must be replaced by another"),
     26: ("is not meant for this purpose", "it needs the right extended key usage (serverAuth, clientAuth)"),
     62: ("is for another host", "connect by a name that it lists, or set server_name to one"),
     64: ("is for another address", "connect by a name or address that it lists, or set server_name to one"),

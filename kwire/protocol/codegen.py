@@ -23,7 +23,7 @@ from struct import error as _struct_error
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from kwire.options import near_names
+from kwire.option_checks import near_names
 from kwire.protocol import primitives
 from kwire.protocol.fields import REQUIRED, STRING_BYTES_MAX, Array, Field, Fixed, Sized, min_size
 

@@ -173,3 +173,15 @@ def batch_header(
         return _START.pack(base_offset, length, partition_leader_epoch, 2, crc) + checked
     except struct.error as error:
         raise EncodeError(f"a batch's header cannot hold its values: {error}") from None
+
+
+_PRODUCER_STATE_AT, _PRODUCER_STATE = 43, struct.Struct(">qhi")  # producer id, epoch, base sequence
+_CRC_AT, _CHECKED_AT = 17, _START.size
+
+
+def set_producer_state(
+    crc32c: Callable[..., int], batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Write these fields and the new CRC into an encoded batch that another process has made."""
+    _PRODUCER_STATE.pack_into(batch, _PRODUCER_STATE_AT, producer_id, producer_epoch, base_sequence)
+    struct.pack_into(">I", batch, _CRC_AT, crc32c(memoryview(batch)[_CHECKED_AT:]))

@@ -4,7 +4,7 @@
     events     the states of a connection, and the events
     handshake  ApiVersions, SaslHandshake, SaslAuthenticate
     versions   which version of an API to use; brokers before ApiVersions
-    sasl       PLAIN and SCRAM, for client and broker
+    sasl       PLAIN, SCRAM and OAUTHBEARER, for client and broker
 
 Imports: wire, protocol.
 """

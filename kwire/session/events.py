@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from kwire.errors import KwireError
 from kwire.protocol.headers import RequestHeader
 from kwire.protocol.schema import Request, Response
+from kwire.session.sasl.exchange import Deferred
 from kwire.session.versions import VersionRanges
 
 
@@ -140,4 +141,5 @@ Event: TypeAlias = (
     | ConnectionClosed
     | RequestReceived
     | TrailingBytes
+    | Deferred  # client: begin it, and call `resume` with its result
 )

@@ -1,7 +1,8 @@
 """The handshake of a connection: ApiVersions, SaslHandshake and SaslAuthenticate, for client and broker.
 
-The client's side is a generator: each `yield` returns a request to send, and gets the frame of its response. The
-broker's side gets requests and returns responses. `Session` sends, matches and counts them.
+The client's side is a generator: each `yield` returns a request to send, and gets the frame of its response; or it
+returns a message of the mechanism that takes time, and gets that message. The broker's side gets requests and returns
+responses. `Session` sends, matches and counts them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, S
 from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.protocol.schema import Request, Response
 from kwire.session.events import State
-from kwire.session.sasl import Sasl, SaslExchange, SaslServer
-from kwire.session.sasl.scram import ScramError
+from kwire.session.sasl import Login, SaslExchange, SaslServer
+from kwire.session.sasl.exchange import ClientMessage, Deferred, SaslError
+from kwire.session.sasl.kerberos import MECHANISM as KERBEROS
 from kwire.session.versions import VersionRanges, common, highest_common, show
 
 
@@ -44,23 +46,26 @@ class Negotiated:
 
 
 Frame: TypeAlias = bytes
+# What a handshake yields, and what it then gets.
+Step: TypeAlias = HandshakeRequest | Deferred
+Handshake: TypeAlias = Generator[Step, "Frame | None", Negotiated]
 
 
 def client_handshake(
-    broker: str, *, assume: VersionRanges | None, sasl: Sasl | None, software: tuple[str, str]
-) -> Generator[HandshakeRequest, Frame, Negotiated]:
+    broker: str, *, host: str, assume: VersionRanges | None, sasl: Login | None, software: tuple[str, str]
+) -> Handshake:
     """Run the whole handshake. Raises a KwireError if the connection cannot be used."""
     negotiated = Negotiated(assume) if assume is not None else (yield from _negotiate(broker, software))
-    return negotiated if sasl is None else (yield from reauthenticate(broker, sasl, negotiated))
+    return negotiated if sasl is None else (yield from reauthenticate(broker, host, sasl, negotiated))
 
 
-def reauthenticate(broker: str, sasl: Sasl, negotiated: Negotiated) -> Generator[HandshakeRequest, Frame, Negotiated]:
+def reauthenticate(broker: str, host: str, sasl: Login, negotiated: Negotiated) -> Handshake:
     """Authenticate, also on an open connection to renew the authentication (KIP-368)."""
-    lifetime_ms = yield from _authenticate(broker, sasl, negotiated.versions)
+    lifetime_ms = yield from _authenticate(broker, host, sasl, negotiated.versions)
     return replace(negotiated, session_lifetime_ms=lifetime_ms)
 
 
-def _negotiate(broker: str, software: tuple[str, str]) -> Generator[HandshakeRequest, Frame, Negotiated]:
+def _negotiate(broker: str, software: tuple[str, str]) -> Handshake:
     """Send ApiVersions, first in our highest version, then in a lower one that the broker has.
 
     A broker that lacks the version responds UNSUPPORTED_VERSION in the form of v0: since 2.4 with its own range
@@ -69,7 +74,7 @@ def _negotiate(broker: str, software: tuple[str, str]) -> Generator[HandshakeReq
     version = ApiVersionsRequest.VERSIONS[-1]
     while True:
         request = ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1])
-        frame = yield HandshakeRequest(State.NEGOTIATING, request, version)
+        frame = yield from _response(HandshakeRequest(State.NEGOTIATING, request, version))
         # In every version the error code comes first, after the four bytes of the correlation id.
         is_unsupported = frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
         _, response = decode_response(frame, ApiVersionsRequest, 0 if is_unsupported else version)
@@ -104,11 +109,23 @@ def _lower_version(broker: str, response: ApiVersionsResponse, rejected: int) ->
     return both[-1]
 
 
-def _authenticate(broker: str, sasl: Sasl, versions: VersionRanges) -> Generator[HandshakeRequest, Frame, int]:
-    """Run SaslHandshake and the mechanism's exchange; return the lifetime in ms, 0 for no limit."""
-    from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-    from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest
+def _response(request: HandshakeRequest) -> Generator[Step, Frame | None, Frame]:
+    frame = yield request
+    assert frame is not None
+    return frame
 
+
+def _ready(message: ClientMessage) -> Generator[Step, Frame | None, bytes | None]:
+    """Return a message, also one that takes time."""
+    return (yield message) if isinstance(message, Deferred) else message
+
+
+def _authenticate(broker: str, host: str, sasl: Login, versions: VersionRanges) -> Generator[Step, Frame | None, int]:
+    """Run SaslHandshake and the mechanism's exchange; return the lifetime in ms, 0 for no limit.
+
+    The first message is made before SaslHandshake is sent: while a token is obtained to renew an authentication, the
+    connection serves other requests.
+    """
     if ApiKey.SASL_HANDSHAKE not in versions:
         raise AuthenticationError(
             f"the broker does not support SASL {sasl.mechanism}",
@@ -116,6 +133,12 @@ def _authenticate(broker: str, sasl: Sasl, versions: VersionRanges) -> Generator
             remedy="it is older than 0.10: connect without SASL, or to a newer broker",
         )
     is_without_headers = ApiKey.SASL_AUTHENTICATE not in versions  # before 1.0 (KIP-152)
+    if is_without_headers and sasl.mechanism == KERBEROS:  # it ends without a response there
+        raise AuthenticationError(
+            "SASL GSSAPI needs Kafka 1.0", broker=broker, remedy="use another mechanism, or a newer broker"
+        )
+    client = sasl.exchange(host)
+    token = yield from _ready(client.start())
     version = highest_common(
         ApiKey.SASL_HANDSHAKE,
         SaslHandshakeRequest.VERSIONS,
@@ -123,38 +146,46 @@ def _authenticate(broker: str, sasl: Sasl, versions: VersionRanges) -> Generator
         at_most=0 if is_without_headers else None,
         broker=broker,
     )
-    frame = yield HandshakeRequest(State.HANDSHAKING, SaslHandshakeRequest(mechanism=sasl.mechanism), version)
+    request = SaslHandshakeRequest(mechanism=sasl.mechanism)
+    frame = yield from _response(HandshakeRequest(State.HANDSHAKING, request, version))
     _, response = decode_response(frame, SaslHandshakeRequest, version)
     if response.error_code:
         raise _mechanism_error(broker, sasl, response.error_code, response.mechanisms)
-    client = sasl.client()
-    token: bytes | None = client.start()
     lifetime_ms = 0
-    while token is not None:  # each mechanism has a fixed number of tokens, whatever the responses
+    while token is not None:  # each mechanism has a bounded number of tokens, whatever the responses
         if is_without_headers:
-            challenge = yield HandshakeRequest(State.AUTHENTICATING, None, sasl_token=token)
+            challenge = yield from _response(HandshakeRequest(State.AUTHENTICATING, None, sasl_token=token))
         else:
             version = highest_common(
                 ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest.VERSIONS, versions, broker=broker
             )
-            frame = yield HandshakeRequest(State.AUTHENTICATING, SaslAuthenticateRequest(auth_bytes=token), version)
+            authenticate = SaslAuthenticateRequest(auth_bytes=token)
+            frame = yield from _response(HandshakeRequest(State.AUTHENTICATING, authenticate, version))
             _, result = decode_response(frame, SaslAuthenticateRequest, version)
             if result.error_code:
-                raise _authentication_error(broker, sasl, result.error_message)
+                raise _authentication_error(broker, sasl, result.error_message, client.refusal)
             challenge, lifetime_ms = result.auth_bytes, result.session_lifetime_ms
         try:
-            token = client.step(bytes(challenge))
-        except ScramError as error:
+            token = yield from _ready(client.step(bytes(challenge)))
+        except SaslError as error:
             raise AuthenticationError(
-                f"SASL {sasl.mechanism} for user {sasl.username!r} failed: {error}",
+                f"SASL {sasl.mechanism} for {sasl.identity} failed: {error}",
                 broker=broker,
-                remedy="check that this is the right broker, and user name and password",
+                remedy=f"check that this is the right broker, and {_CREDENTIALS.get(sasl.mechanism, _PASSWORD)}",
             ) from None
     assert client.is_done
     return lifetime_ms
 
 
-def _mechanism_error(broker: str, sasl: Sasl, code: int, offered: Sequence[str]) -> AuthenticationError:
+_PASSWORD = "user name and password"
+_USER = ", and that the broker has this user for this mechanism"
+# What to check of other credentials than a password, after a refusal.
+_CREDENTIALS: Mapping[str, str] = {
+    KERBEROS: "the clocks of both machines, the broker's keytab, and its rules for the names of principals"
+}
+
+
+def _mechanism_error(broker: str, sasl: Login, code: int, offered: Sequence[str]) -> AuthenticationError:
     if code == ErrorCode.ILLEGAL_SASL_STATE:
         return AuthenticationError(
             f"this listener of the broker does not use SASL, and {sasl.mechanism} is configured",
@@ -171,12 +202,15 @@ def _mechanism_error(broker: str, sasl: Sasl, code: int, offered: Sequence[str])
     )
 
 
-def _authentication_error(broker: str, sasl: Sasl, message: str | None) -> AuthenticationError:
-    detail = f": {message}" if message else ""
+def _authentication_error(broker: str, sasl: Login, message: str | None, refusal: str) -> AuthenticationError:
+    details = "".join(f": {text}" for text in (message, refusal) if text)
+    remedy = (
+        "check the token: its audience, issuer, scope, times and signature, against the broker's configuration"
+        if refusal
+        else f"check {_CREDENTIALS.get(sasl.mechanism, _PASSWORD + _USER)}"
+    )
     return AuthenticationError(
-        f"the broker rejected SASL {sasl.mechanism} for user {sasl.username!r}{detail}",
-        broker=broker,
-        remedy="check user name and password, and that the broker has this user for this mechanism",
+        f"the broker rejected SASL {sasl.mechanism} for {sasl.identity}{details}", broker=broker, remedy=remedy
     )
 
 
@@ -200,7 +234,11 @@ class HandshakeReply:
 
 
 class BrokerHandshake:
-    """The handshake of one client, at the broker. `username` is set after authentication."""
+    """The handshake of one client, at the broker.
+
+    `username` is set after authentication; after `expires_at` (None: never) of the session's time the client must
+    authenticate again, as the same user with the same mechanism (KIP-368).
+    """
 
     def __init__(
         self, apis: VersionRanges, sasl: SaslServer | None, peer: str, features: Mapping[str, tuple[int, int]]
@@ -212,17 +250,19 @@ class BrokerHandshake:
         self._exchange: SaslExchange | None = None
         self._mechanism = ""
         self.username: str | None = None
+        self.expires_at: float | None = None
+        self.is_by_token = False  # a delegation token, which cannot make others
         self.software = ("", "")
         self.expects_sasl_tokens = False  # the next frames are SASL tokens without headers (SaslHandshake v0)
 
-    def reply(self, request: Request[Any], version: int, state: State) -> HandshakeReply:
+    def reply(self, request: Request[Any], version: int, state: State, now: float) -> HandshakeReply:
         """Return the reply to a request of the handshake."""
         if isinstance(request, ApiVersionsRequest):
             return HandshakeReply(self.api_versions(request, version))
         if isinstance(request, SaslHandshakeRequest):
             return self._handshake(request, version, state)
         assert isinstance(request, SaslAuthenticateRequest)
-        return self._authenticate(request, state)
+        return self._authenticate(request, state, now)
 
     def api_versions(self, request: ApiVersionsRequest | None, version: int) -> ApiVersionsResponse:
         """Return the broker's versions. `request` is None if its version is too new: then v0 with the own range."""
@@ -260,12 +300,12 @@ class BrokerHandshake:
         assert self._exchange is not None
         try:
             response_bytes = self._exchange.step(token)
-        except ScramError as error:
+        except SaslError as error:
             return b"", None, self._failure(str(error))
         if not self._exchange.is_done:
             return response_bytes, None, None
         self.expects_sasl_tokens = False
-        return response_bytes, self._complete(self._exchange), None
+        return response_bytes, *self._complete(self._exchange)
 
     def _handshake(self, request: SaslHandshakeRequest, version: int, state: State) -> HandshakeReply:
         if self._sasl is None:
@@ -276,6 +316,11 @@ class BrokerHandshake:
                 error=self._failure("it sent SaslHandshake twice"),
             )
         mechanisms = list(self._sasl.mechanisms)
+        if self.username is not None and request.mechanism != self._mechanism:
+            return HandshakeReply(
+                SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=mechanisms),
+                error=self._failure(f"it authenticates again with another mechanism, {request.mechanism!r}"),
+            )
         if request.mechanism not in mechanisms:
             return HandshakeReply(
                 SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms),
@@ -288,7 +333,7 @@ class BrokerHandshake:
             SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=mechanisms), State.AUTHENTICATING
         )
 
-    def _authenticate(self, request: SaslAuthenticateRequest, state: State) -> HandshakeReply:
+    def _authenticate(self, request: SaslAuthenticateRequest, state: State, now: float) -> HandshakeReply:
         if self._exchange is None or state is not State.AUTHENTICATING:
             response = SaslAuthenticateResponse(
                 error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="SaslHandshake comes first", auth_bytes=b""
@@ -296,21 +341,49 @@ class BrokerHandshake:
             return HandshakeReply(response, error=self._failure("it sent SaslAuthenticate before SaslHandshake"))
         try:
             response_bytes = self._exchange.step(bytes(request.auth_bytes))
-        except ScramError as error:
-            # The reason is for the broker's log only; the client learns that it was rejected.
-            response = SaslAuthenticateResponse(
-                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
-                error_message=f"Authentication failed: invalid credentials with SASL mechanism {self._mechanism}",
-                auth_bytes=b"",
+        except SaslError as error:
+            return self._rejected(self._failure(str(error)))
+        if not self._exchange.is_done:
+            return HandshakeReply(
+                SaslAuthenticateResponse(error_code=ErrorCode.NONE, error_message=None, auth_bytes=response_bytes)
             )
-            return HandshakeReply(response, error=self._failure(str(error)))
-        response = SaslAuthenticateResponse(error_code=ErrorCode.NONE, error_message=None, auth_bytes=response_bytes)
-        return HandshakeReply(response, self._complete(self._exchange) if self._exchange.is_done else None)
+        expires_at = self._exchange.expires_at
+        state, failure = self._complete(self._exchange)
+        if failure is not None:
+            return self._rejected(failure)
+        lifetime_ms = self._lifetime_ms(expires_at)
+        self.expires_at = now + lifetime_ms / 1000 if lifetime_ms else None
+        response = SaslAuthenticateResponse(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            auth_bytes=response_bytes,
+            session_lifetime_ms=lifetime_ms,
+        )
+        return HandshakeReply(response, state)
 
-    def _complete(self, exchange: SaslExchange) -> State:
-        self.username = exchange.username
+    def _rejected(self, error: AuthenticationError) -> HandshakeReply:
+        """The reason is for the broker's log only; the client learns that it was rejected."""
+        response = SaslAuthenticateResponse(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+            error_message=f"Authentication failed: invalid credentials with SASL mechanism {self._mechanism}",
+            auth_bytes=b"",
+        )
+        return HandshakeReply(response, error=error)
+
+    def _lifetime_ms(self, expires_at: float | None) -> int:
+        """Return how long the authentication holds, 0 for no limit: the broker's limit, or the credentials' if less."""
+        assert self._sasl is not None
+        limits = [self._sasl.session_lifetime_ms] if self._sasl.session_lifetime_ms else []
+        if expires_at is not None:
+            limits.append(max(1, int((expires_at - self._sasl.unix_time()) * 1000)))
+        return min(limits, default=0)
+
+    def _complete(self, exchange: SaslExchange) -> tuple[State, AuthenticationError | None]:
+        before, self.username, self.is_by_token = self.username, exchange.username, exchange.is_by_token
         self._exchange = None
-        return State.READY
+        if before is not None and before != self.username:
+            return State.READY, self._failure(f"it authenticates again as another user, {self.username!r}")
+        return State.READY, None
 
     def _failure(self, reason: str) -> AuthenticationError:
         mechanism = f" with SASL {self._mechanism}" if self._mechanism else ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from kwire.errors import (
     DecodeError,
     DisconnectedError,
     KwireError,
+    LoginError,
     RequestTimeoutError,
     UnsupportedVersionError,
 )  # fmt: skip
@@ -56,20 +57,24 @@ from kwire.session.events import (
 from kwire.session.handshake import (
     OWN_APIS,
     BrokerHandshake,
-    HandshakeRequest,
+    Handshake,
     Negotiated,
     client_handshake,
     reauthenticate,
 )
-from kwire.session.sasl import Sasl, SaslServer
+from kwire.session.sasl import Login, SaslServer
+from kwire.session.sasl.exchange import Deferred
 from kwire.session.versions import VersionRanges, highest_common, show
 from kwire.version import VERSION
 from kwire.wire.frame import BytesLike
 
 MAX_IN_FLIGHT = 100
 _CORRELATION_ID_MAX = 2**31 - 1
-# The share of a limited authentication's lifetime after which it is renewed.
-_RENEW_AT = 0.9
+# The share of a limited authentication's lifetime after which it is renewed, and by how much chance adds to it.
+_RENEW_AT = 0.85
+_RENEW_JITTER = 0.1
+# A renewal that lacks credentials for now is tried again after this many seconds, or less if less is left.
+_RENEW_RETRY = 10.0
 _ENDED = (State.BROKEN, State.CLOSED)
 
 
@@ -120,16 +125,25 @@ class Session:
         self._out: deque[tuple[InFlightRequest | None, list[BytesLike]]] = deque()
         # Client
         self._client_id: str | None = None
-        self._sasl: Sasl | None = None
+        self._sasl: Login | None = None
+        self._host = ""
         self._request_timeout_ms: float = 30_000
         self._max_in_flight = MAX_IN_FLIGHT
-        self._handshake: Generator[HandshakeRequest, bytes, Negotiated] | None = None
+        self._handshake: Handshake | None = None
+        self._deferred: Deferred | None = None  # the handshake waits for this message
+        self._deferred_until = inf
         self._negotiated: Negotiated | None = None  # the result of the handshake
         self._versions: dict[tuple[type[Request[Any]], int | None], int] = {}  # a cache of `version`
         self._waiting: deque[InFlightRequest] = deque()
         self._in_flight: deque[InFlightRequest] = deque()
         self._next_id = 0
+        self._chance: Callable[[], float] = lambda: 0.5
         self._renew_at = inf
+        self._authenticated_until = inf
+        self._authenticate_sent_at = 0.0
+        self._is_used = False  # since the last authentication
+        self._is_resting = False  # unused since then, so that it is renewed only before the next request
+        self._awaits_renewal = False  # requests wait for it: a broker would close the connection
         self._has_received_any = False  # the peer, anything
         self._has_received_response = False  # the peer, an ordinary request
         # Broker
@@ -143,23 +157,29 @@ class Session:
         node: str,
         *,
         client_id: str | None = "kwire",
-        sasl: Sasl | None = None,
+        sasl: Login | None = None,
+        host: str = "",
         request_timeout_ms: float = 30_000,
         assume: VersionRanges | None = None,
         software: tuple[str, str] = ("kwire", VERSION),
         max_in_flight: int = MAX_IN_FLIGHT,
+        chance: Callable[[], float] = lambda: 0.5,
     ) -> Session:
         """Return the client's end. `node` names the broker in errors, such as "1 at db:9092".
 
+        `host` is the broker's host name, which some SASL mechanisms need.
         `assume` are the versions of a broker without ApiVersions (`versions.BROKERS_BEFORE_API_VERSIONS`). Requests
-        beyond `max_in_flight` wait in the session.
+        beyond `max_in_flight` wait in the session. `chance` returns a random number from 0 to 1: connections that were
+        made together must not authenticate again together.
         """
         session = cls(Role.CLIENT, node)
         session._client_id = client_id
         session._sasl = sasl
         session._request_timeout_ms = request_timeout_ms
         session._max_in_flight = max_in_flight
-        session._handshake = client_handshake(node, assume=assume, sasl=sasl, software=software)
+        session._chance = chance
+        session._host = host
+        session._handshake = client_handshake(node, host=host, assume=assume, sasl=sasl, software=software)
         return session
 
     @classmethod
@@ -234,13 +254,17 @@ class Session:
         """Handle a whole frame, without its size. After `ConnectionBroken` frames are ignored."""
         if self._state in _ENDED:
             return []
-        return self._receive_response(frame, now) if self.role is Role.CLIENT else self._receive_request(frame)
+        return self._receive_response(frame, now) if self.role is Role.CLIENT else self._receive_request(frame, now)
 
     def deadline(self) -> float | None:
         """Return when to call `expire` next, or None."""
         if self.role is Role.BROKER or self._state in _ENDED:
             return None
         earliest = self._renew_at
+        if self._deferred is not None:
+            earliest = min(earliest, self._deferred_until)
+            if not self._awaits_renewal:
+                earliest = min(earliest, self._authenticated_until)
         for queue in (self._in_flight, self._waiting):
             for entry in queue:
                 earliest = min(earliest, entry.deadline)
@@ -254,16 +278,24 @@ class Session:
         for entry in self._in_flight:
             if entry.deadline <= now:
                 return self._break(self._timeout_error(entry))
+        if self._deferred is not None:
+            if self._authenticated_until <= now:
+                self._awaits_renewal = True
+            if self._deferred_until <= now:
+                return self.resume(self._deferred, self._login_timeout(), now)
         events: list[Event] = []
         for entry in [entry for entry in self._waiting if entry.deadline <= now]:
             self._waiting.remove(entry)
             events.append(self._failed(entry, self._timeout_error(entry)))
         if self._renew_at <= now and self._state is State.READY:
-            assert self._sasl is not None
-            assert self._negotiated is not None
             self._renew_at = inf
-            self._handshake = reauthenticate(self.peer, self._sasl, self._negotiated)
-            events += self._advance(None, now)
+            if self._is_used:
+                assert self._sasl is not None
+                assert self._negotiated is not None
+                self._handshake = reauthenticate(self.peer, self._host, self._sasl, self._negotiated)
+                events += self._advance(None, now)
+            else:
+                self._is_resting = True
         return events
 
     def closed(self, cause: KwireError, now: float, *, is_by_peer: bool = True) -> list[Event]:
@@ -320,6 +352,9 @@ class Session:
         if self.role is not Role.CLIENT or self._state in _ENDED:
             self._require(Role.CLIENT)
             raise ClosedError(f"the connection is {self._state.value}", broker=self.peer)
+        self._is_used = True
+        if self._is_resting:
+            self._is_resting, self._awaits_renewal, self._renew_at = False, True, now  # `expire` begins it
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         entry = InFlightRequest(request, version, token, now + limit_ms / 1000, limit_ms, now, expects_response)
         if self._waiting or not self._can_send_more():
@@ -347,7 +382,7 @@ class Session:
         return self._negotiated.features if self._negotiated is not None else {}
 
     def _can_send_more(self) -> bool:
-        return self._state is State.READY and len(self._in_flight) < self._max_in_flight
+        return self._state is State.READY and len(self._in_flight) < self._max_in_flight and not self._awaits_renewal
 
     def _encode(self, entry: InFlightRequest, now: float) -> None:
         assert entry.request is not None
@@ -398,17 +433,44 @@ class Session:
         received = ResponseReceived(entry.token, entry.request, response, entry.version, entry.sent_at)
         return [received, *self._send_waiting(now)] if self._waiting else [received]
 
-    def _advance(self, frame: BytesLike | None, now: float) -> list[Event]:
-        """Pass a frame to the handshake, then send its next request or complete it."""
+    @property
+    def awaits_renewal(self) -> bool:
+        """Client: whether `expire` must be called now, to renew an authentication before the next request."""
+        return self._awaits_renewal
+
+    def resume(self, step: Deferred, result: bytes | KwireError | None, now: float) -> list[Event]:
+        """Continue the handshake with the message of a `Deferred` event, or with the error.
+
+        Where a later login may succeed and the authentication still holds, it is renewed later.
+        """
+        self._require(Role.CLIENT)
+        if self._state in _ENDED or self._deferred is not step:
+            return []
+        self._deferred = None
+        if not isinstance(result, KwireError):
+            return self._advance(result, now)
+        left = self._authenticated_until - now if self._negotiated is not None else 0.0
+        if left > 0 and isinstance(result, LoginError) and result.is_retriable:
+            self._handshake = None
+            self._renew_at = now + min(_RENEW_RETRY, left / 2)
+            return []
+        return self._break(copy.copy(result))  # one failed login may be the end of many connections
+
+    def _advance(self, result: BytesLike | None, now: float) -> list[Event]:
+        """Pass a frame or a message to the handshake, then send its next request or complete it."""
         assert self._handshake is not None
         try:
-            step = next(self._handshake) if frame is None else self._handshake.send(bytes(frame))
+            step = next(self._handshake) if result is None else self._handshake.send(bytes(result))
         except StopIteration as done:
             return self._complete_handshake(done.value, now)
         except KwireError as error:
             return self._break(error)
+        if isinstance(step, Deferred):
+            self._deferred, self._deferred_until = step, now + self._request_timeout_ms / 1000
+            return [step]
         if self._state is not step.state:
             self._set_state(step.state)
+        self._authenticate_sent_at = now
         deadline = now + self._request_timeout_ms / 1000
         entry = InFlightRequest(
             step.request, step.version, None, deadline, self._request_timeout_ms, now, is_handshake=True
@@ -424,7 +486,12 @@ class Session:
         self._negotiated = negotiated
         self._versions.clear()
         lifetime = negotiated.session_lifetime_ms / 1000
-        self._renew_at = now + lifetime * _RENEW_AT if lifetime > 0 else inf
+        self._renew_at = self._authenticated_until = inf
+        self._is_used = self._is_resting = self._awaits_renewal = False
+        if lifetime > 0:  # it began no earlier than this request was sent
+            self._authenticated_until = self._authenticate_sent_at + lifetime
+            share = _RENEW_AT + _RENEW_JITTER * self._chance()
+            self._renew_at = self._authenticate_sent_at + lifetime * share
         self._set_state(State.READY)
         return [HandshakeDone(negotiated.versions, negotiated.session_lifetime_ms), *self._send_waiting(now)]
 
@@ -434,6 +501,11 @@ class Session:
     def username(self) -> str | None:
         """Broker: the authenticated user, or None."""
         return self._broker_handshake.username if self._broker_handshake is not None else None
+
+    @property
+    def is_by_token(self) -> bool:
+        """Broker: whether the user has authenticated by a delegation token."""
+        return self._broker_handshake is not None and self._broker_handshake.is_by_token
 
     @property
     def software(self) -> tuple[str, str]:
@@ -458,7 +530,7 @@ class Session:
             if frame is not None:
                 self._out.append((None, frame))
 
-    def _receive_request(self, frame: BytesLike) -> list[Event]:
+    def _receive_request(self, frame: BytesLike, now: float) -> list[Event]:
         assert self._broker_handshake is not None
         if self._broker_handshake.expects_sasl_tokens:
             return self._receive_sasl_token(self._broker_handshake, bytes(frame))
@@ -475,6 +547,11 @@ class Session:
                 )
             if self._state is not State.READY and key not in OWN_APIS:
                 raise AuthenticationError(f"the client sent {api(key).name} before authentication")
+            expires_at = self._broker_handshake.expires_at
+            if expires_at is not None and now >= expires_at and key not in OWN_APIS:
+                raise AuthenticationError(
+                    f"the client sent {api(key).name} {now - expires_at:.1f} s after the end of its authentication"
+                )
             request, trailing = _decode_request_body(frame, header, start)
         except KwireError as error:
             return self._break(error)
@@ -483,7 +560,7 @@ class Session:
         self._pending_responses.append(pending)
         if key not in OWN_APIS:
             return [*events, RequestReceived(header, request, pending)]
-        reply = self._broker_handshake.reply(request, version, self._state)
+        reply = self._broker_handshake.reply(request, version, self._state, now)
         self.respond(pending, reply.response)
         return [*events, *self._apply_reply(reply.state, reply.error)]
 
@@ -525,6 +602,15 @@ class Session:
         assert entry.request is not None
         return RequestFailed(entry.token, entry.request, error, entry.is_sent)
 
+    def _login_timeout(self) -> LoginError:
+        assert self._sasl is not None
+        return LoginError(
+            f"no credentials for SASL {self._sasl.mechanism} in {self._request_timeout_ms:,.0f} ms: "
+            f"{self._sasl.identity} takes longer",
+            may_retry=True,
+            remedy="check the token server, the key distribution centre or the callable",
+        )
+
     def _close_error(self, entry: InFlightRequest, cause: KwireError, now: float) -> KwireError:
         """Return an error for each request of its own, so that tracebacks are not shared; `__cause__` is `cause`."""
         error: KwireError
@@ -560,7 +646,7 @@ class Session:
         better: KwireError | None = None
         if self._in_flight and self._in_flight[0].request is None and self._sasl is not None:
             better = AuthenticationError(
-                f"the broker closed the connection over SASL {self._sasl.mechanism} for user {self._sasl.username!r}",
+                f"the broker closed the connection over SASL {self._sasl.mechanism} for {self._sasl.identity}",
                 broker=self.peer,
                 remedy="brokers before 1.0 reject a user name or password in this way: check them",
             )

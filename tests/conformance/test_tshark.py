@@ -23,7 +23,7 @@ import confluent_kafka
 
 import kwire
 from kwire.broker import Cluster
-from kwire.cli.capture import CapturedFrame, read_capture
+from kwire.capture import CapturedFrame, read_capture
 from kwire.protocol import Api, ApiKey, api
 from kwire.protocol.diagnose import FieldBytes, annotate
 from kwire.protocol.fields import NO_ID, Array, Fixed, Sized, default_of
@@ -35,7 +35,7 @@ from kwire.protocol.headers import (
 )
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import encode_batch
-from tests.cli.captures import BROKER, CLIENT, Talk, pcap, sized, timed
+from tests.capture.captures import BROKER, CLIENT, Talk, pcap, sized, timed
 from tests.conformance import oracle
 from tests.conformance.tshark import Dissected, columns, dissect
 from tests.protocol.samples import random_message

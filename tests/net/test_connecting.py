@@ -15,8 +15,9 @@ import pytest
 import kwire.net.selector
 from kwire.errors import ClosedError, ConfigurationError, ConnectError, DisconnectedError, ResolveError
 from kwire.net import KafkaSelector, ThreadResolver, VirtualClock
-from kwire.net.dial import MAX_THREADS, Address, Outcome, literal_address, show_address, system_lookup
+from kwire.net.dial import Address, Outcome, literal_address, show_address, system_lookup
 from kwire.net.listener import Listener
+from kwire.net.threads import MAX_THREADS
 from tests.net.harness import (
     Driver,
     FakeResolver,

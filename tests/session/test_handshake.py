@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from kwire.errors import (
     DisconnectedError,
     ErrorCode,
     KwireError,
+    LoginError,
     RequestTimeoutError,
     UnsupportedVersionError,
 )
@@ -27,7 +29,6 @@ from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.session import (
-    MECHANISMS,
     ConnectionClosed,
     HandshakeDone,
     RequestReceived,
@@ -40,6 +41,8 @@ from kwire.session import (
 )
 from kwire.session.events import TRANSITIONS, transition
 from kwire.session.handshake import BrokerHandshake
+from kwire.session.sasl import PASSWORD_MECHANISMS, Deferred, SaslClient
+from kwire.session.sasl.client import PlainClient
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS, common, highest_common, show
 from tests.session.pipe import Pipe, broken, byte_by_byte, cut_at, whole
 
@@ -257,7 +260,7 @@ LONGEST_FRAME = 160
 
 class TestSasl:
     @pytest.mark.parametrize("cut", [whole, byte_by_byte, *map(cut_at, range(LONGEST_FRAME))])
-    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
     def test_the_right_password_authenticates(self, mechanism: str, cut: object) -> None:
         pipe = make_pipe(sasl=mechanism)
         pipe.cut = cut  # type: ignore[assignment]
@@ -267,7 +270,7 @@ class TestSasl:
         assert pipe.broker.username == "alice"
         assert pipe.client.state is pipe.broker.state is State.READY
 
-    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
     def test_a_wrong_password_is_rejected(self, mechanism: str) -> None:
         pipe = make_pipe(sasl=mechanism, password="wrong-password")
         pipe.client.send(MetadataRequest(topics=[]), 0.0, token="t")
@@ -302,7 +305,7 @@ class TestSasl:
         client = Session.client(NODE, sasl=Sasl("PLAIN", "alice", "x"), assume=BROKERS_BEFORE_API_VERSIONS["0.9"])
         assert "the broker does not support SASL PLAIN" in broken(client.start(0.0)).message
 
-    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
     @pytest.mark.parametrize("handshake", [range(1), range(2)])
     def test_tokens_without_headers_for_brokers_before_1_0(self, mechanism: str, handshake: range) -> None:
         old = {**APIS, ApiKey.SASL_HANDSHAKE: handshake, ApiKey.SASL_AUTHENTICATE: range(0)}
@@ -312,7 +315,7 @@ class TestSasl:
         assert [type(event) for event in pipe.run()] == [HandshakeDone, ResponseReceived]
         assert pipe.broker.username == "alice"
 
-    @pytest.mark.parametrize("mechanism", MECHANISMS)
+    @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
     def test_a_rejected_token_without_header_closes_the_connection(self, mechanism: str) -> None:
         old = {**APIS, ApiKey.SASL_HANDSHAKE: range(1), ApiKey.SASL_AUTHENTICATE: range(0)}
         pipe = make_pipe(sasl=mechanism, password="wrong", apis=old)
@@ -393,36 +396,125 @@ class TestRenewal:
         response = SaslAuthenticateResponse(
             error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=10_000
         )
-        (ready,) = client.receive(b"".join(encode_response(response, 2, 2)), 100.0)
+        (ready,) = client.receive(b"".join(encode_response(response, 2, 2)), 5.0)  # the lifetime began at 0
         assert ready.session_lifetime_ms == 10_000  # type: ignore[union-attr]
-        client.send(MetadataRequest(topics=[]), 108.0, token="before")
-        assert client.deadline() == 109.0
+        client.send(MetadataRequest(topics=[]), 8.0, token="before")
+        assert client.deadline() == 9.0
         assert sent_requests(client) == [("Metadata", 9)]
-        assert client.expire(109.0) == []
-        client.send(MetadataRequest(topics=[]), 109.0, token="during")
+        assert client.expire(9.0) == []
+        client.send(MetadataRequest(topics=[]), 9.0, token="during")
         assert client.is_ready
         assert sent_requests(client) == [("SaslHandshake", 1)]
 
         from tests.session.pipe import metadata
 
-        (received,) = client.receive(b"".join(encode_response(metadata(), 9, 3)), 109.0)
+        (received,) = client.receive(b"".join(encode_response(metadata(), 9, 3)), 9.0)
         assert received.token == "before"  # type: ignore[union-attr]
-        client.receive(b"".join(encode_response(SaslHandshakeResponse(error_code=0, mechanisms=[]), 1, 4)), 109.0)
+        client.receive(b"".join(encode_response(SaslHandshakeResponse(error_code=0, mechanisms=[]), 1, 4)), 9.0)
         assert sent_requests(client) == [("SaslAuthenticate", 2)]
-        events = client.receive(b"".join(encode_response(response, 2, 5)), 110.0)
+        events = client.receive(b"".join(encode_response(response, 2, 5)), 10.0)
         assert [type(event) for event in events] == [HandshakeDone]
         assert sent_requests(client) == [("Metadata", 9)]
-        assert client.deadline() == 119.0
+        assert client.deadline() == 18.0
 
-    def test_the_broker_renews_the_authentication(self) -> None:
-        pipe = make_pipe(sasl="SCRAM-SHA-256")
-        pipe.client.start(0.0)
-        pipe.run()
-        pipe.client._renew_at = 5.0
-        pipe.client.send(MetadataRequest(topics=[]), 5.0)
-        pipe.client.expire(5.0)
-        pipe.client.send(MetadataRequest(topics=[]), 5.0)
-        assert [type(event) for event in pipe.run(5.0)] == [ResponseReceived, HandshakeDone, ResponseReceived]
+    def test_the_time_is_between_85_and_95_percent(self) -> None:
+        for chance, at in ((0.0, 8.5), (1.0, 9.5)):
+            client = ready_client(
+                SaslServer(USERS, session_lifetime_ms=10_000), chance=lambda chance=chance: chance
+            ).client
+            assert client.deadline() == pytest.approx(at)
+
+    @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
+    def test_the_broker_renews_the_authentication(self, mechanism: str) -> None:
+        pipe = ready_client(SaslServer(USERS, session_lifetime_ms=10_000), mechanism)
+        pipe.client.send(MetadataRequest(topics=[]), 9.0)
+        pipe.client.expire(9.0)
+        pipe.client.send(MetadataRequest(topics=[]), 9.0)
+        assert [type(event) for event in pipe.run(9.0)] == [ResponseReceived, HandshakeDone, ResponseReceived]
+        pipe.client.send(MetadataRequest(topics=[]), 18.0)  # the new end is at 19
+        assert [type(event) for event in pipe.run(18.0)] == [ResponseReceived]
+
+    def test_a_request_after_the_end_is_cut_by_the_broker(self) -> None:
+        pipe = ready_client(SaslServer(USERS, session_lifetime_ms=10_000))
+        pipe.client.send(MetadataRequest(topics=[]), 10.0)
+        pipe.run(10.0)
+        assert "after the end of its authentication" in broken(pipe.broker_events).message
+
+    def test_an_unused_connection_renews_before_its_next_request(self) -> None:
+        pipe = ready_client(SaslServer(USERS, session_lifetime_ms=10_000))
+        pipe.client.expire(9.0)
+        assert pipe.run(9.0) == []
+        assert pipe.client.deadline() is None
+        pipe.client.send(MetadataRequest(topics=[]), 500.0)
+        assert pipe.run(500.0) == []
+        assert pipe.client.deadline() == 500.0
+        pipe.client.expire(500.0)
+        assert [type(event) for event in pipe.run(500.0)] == [HandshakeDone, ResponseReceived]
+
+    def test_another_user_or_mechanism_ends_the_connection(self) -> None:
+        users = {"alice": "secret", "bob": "secret"}
+        for changed in (Sasl("PLAIN", "bob", "secret"), Sasl("SCRAM-SHA-256", "alice", "secret")):
+            pipe = ready_client(SaslServer(users, session_lifetime_ms=10_000))
+            pipe.client._sasl = changed
+            pipe.client.send(MetadataRequest(topics=[]), 8.0)
+            pipe.client.expire(9.0)
+            pipe.run(9.0)
+            assert "it authenticates again" in broken(pipe.broker_events).message
+
+    def test_requests_go_on_while_a_new_token_is_obtained_and_a_failure_is_tried_again(self) -> None:
+        login = SlowLogin()
+        pipe = ready_client(SaslServer(USERS, session_lifetime_ms=100_000), login=login)
+        pipe.client.send(MetadataRequest(topics=[]), 80.0)
+        pipe.run(80.0)
+        (step,) = pipe.client.expire(90.0)
+        assert isinstance(step, Deferred)
+        pipe.client.send(MetadataRequest(topics=[]), 91.0)
+        assert [type(event) for event in pipe.run(91.0)] == [ResponseReceived]
+        assert pipe.client.resume(step, LoginError("busy", may_retry=True), 92.0) == []
+        assert pipe.client.is_ready
+        (step,) = pipe.client.expire(96.0)
+        assert isinstance(step, Deferred)
+        pipe.client.resume(step, b"\0alice\0secret", 96.0)
+        assert [type(event) for event in pipe.run(96.0)] == [HandshakeDone]
+        assert pipe.client.resume(step, b"late", 96.0) == []
+
+    def test_a_token_that_does_not_come_stops_requests_at_the_end_and_then_the_connection(self) -> None:
+        pipe = ready_client(SaslServer(USERS, session_lifetime_ms=100_000), login=SlowLogin())
+        pipe.client.send(MetadataRequest(topics=[]), 80.0)
+        pipe.run(80.0)
+        pipe.client.expire(90.0)
+        assert pipe.client.deadline() == 100.0
+        pipe.client.expire(100.0)
+        pipe.client.send(MetadataRequest(topics=[]), 101.0)
+        assert pipe.run(101.0) == []  # the broker would cut it
+        assert pipe.client.deadline() == 120.0
+        assert isinstance(broken(pipe.client.expire(120.0)), LoginError)
+
+
+class SlowLogin:
+    """A login whose first message takes time; the first exchange has it at once."""
+
+    mechanism = "PLAIN"
+    identity = "user 'alice'"
+
+    def __init__(self) -> None:
+        self.exchanges = 0
+
+    def exchange(self, host: str) -> SaslClient:
+        self.exchanges += 1
+        client = PlainClient("alice", "secret")
+        if self.exchanges > 1:
+            client.start = lambda: Deferred(lambda done: None)  # type: ignore[method-assign,assignment,return-value]
+        return client
+
+
+def ready_client(server: SaslServer, mechanism: str = "PLAIN", *, login: Any = None, chance: Any = lambda: 0.5) -> Pipe:
+    sasl = login or Sasl(mechanism, "alice", "secret")
+    pipe = Pipe(Session.client(NODE, sasl=sasl, chance=chance), Session.broker(apis=APIS, sasl=server))
+    pipe.client.start(0.0)
+    pipe.run(0.0)
+    assert pipe.client.is_ready
+    return pipe
 
 
 class TestStates:

@@ -8,15 +8,15 @@ import pickle
 import pytest
 
 from kwire.errors import ConfigurationError
-from kwire.session.sasl import MECHANISMS, Sasl, SaslServer
+from kwire.session.sasl import PASSWORD_MECHANISMS, DelegationTokenLogin, Sasl, SaslError, SaslServer
 from kwire.session.sasl.client import new_nonce
 from kwire.session.sasl.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     ScramClient,
-    ScramError,
     ScramServer,
     StoredPassword,
+    salted_password,
 )
 
 # (hash, client nonce, server nonce, salt, proof, server signature): RFC 5802 section 5 and RFC 7677 section 3.
@@ -61,8 +61,9 @@ class TestVectors:
 def exchange(sasl: Sasl, server: SaslServer) -> str | None:
     """Run an exchange to its end; return the user that the server has authenticated."""
     client, accepting = sasl.client(), server.exchange(sasl.mechanism)
-    message: bytes | None = client.start()
+    message = client.start()
     while message is not None:
+        assert isinstance(message, bytes)
         message = client.step(accepting.step(message))
     assert client.is_done
     assert accepting.is_done
@@ -72,16 +73,16 @@ def exchange(sasl: Sasl, server: SaslServer) -> str | None:
 USERS = {"alice": "secret", "bob,=2C": "pa=ss,word", "zoë": "ﬁsh \u00ad☃", "empty": ""}
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 @pytest.mark.parametrize("username", USERS)
 def test_both_sides_agree(mechanism: str, username: str) -> None:
     assert exchange(Sasl(mechanism, username, USERS[username]), SaslServer(USERS)) == username
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 @pytest.mark.parametrize(("username", "password"), [("alice", "Secret"), ("alice", ""), ("nobody", "secret")])
 def test_wrong_credentials_are_rejected_alike(mechanism: str, username: str, password: str) -> None:
-    with pytest.raises(ScramError, match=r"^invalid credentials$"):
+    with pytest.raises(SaslError, match=r"^invalid credentials$"):
         exchange(Sasl(mechanism, username, password), SaslServer(USERS))
 
 
@@ -123,7 +124,7 @@ LYING_SERVERS = [
 def test_a_cheating_server_is_rejected(challenge: bytes, reason: str) -> None:
     client = ScramClient("sha256", "user", "pencil", NONCE)
     client.start()
-    with pytest.raises(ScramError, match=reason):
+    with pytest.raises(SaslError, match=reason):
         client.step(challenge)
 
 
@@ -140,7 +141,7 @@ def test_a_server_without_the_right_signature_is_rejected(final: bytes, reason: 
     client = ScramClient("sha256", "user", "pencil", NONCE)
     client.start()
     client.step(GOOD.encode())
-    with pytest.raises(ScramError, match=reason):
+    with pytest.raises(SaslError, match=reason):
         client.step(final)
     assert not client.is_done
 
@@ -166,7 +167,7 @@ def test_a_cheating_client_is_rejected(messages: list[bytes], reason: str) -> No
     server = SaslServer(USERS, nonce=lambda: "N").exchange("SCRAM-SHA-256")
     for message in messages[:-1]:
         server.step(message)
-    with pytest.raises(ScramError, match=reason):
+    with pytest.raises(SaslError, match=reason):
         server.step(messages[-1])
     assert not server.is_done
 
@@ -175,7 +176,7 @@ def test_a_cheating_client_is_rejected(messages: list[bytes], reason: str) -> No
     "message", [b"", b"alice", b"\0alice", b"\0\0\0", b"admin\0alice\0secret", b"\0alice\0secret\0"]
 )
 def test_an_invalid_plain_token_is_rejected(message: bytes) -> None:
-    with pytest.raises(ScramError):
+    with pytest.raises(SaslError):
         SaslServer(USERS).exchange("PLAIN").step(message)
 
 
@@ -183,7 +184,7 @@ class TestOptions:
     def test_the_repr_shows_no_password(self) -> None:
         for shown in (Sasl("PLAIN", "alice", "hunter2"), SaslServer({"alice": "hunter2"})):
             assert "hunter2" not in repr(shown)
-        for mechanism in MECHANISMS:
+        for mechanism in PASSWORD_MECHANISMS:
             assert "hunter2" not in repr(Sasl(mechanism, "alice", "hunter2").client())
         assert "hunter2" not in repr(StoredPassword.of("hunter2", hash_name="sha256", salt=b"s", iterations=4096))
 
@@ -194,7 +195,8 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("GSSAPI", "a", "b"), "'GSSAPI' is not supported.*use one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+            (("GSSAPI", "a", "b"), "where tickets come from.*Sasl.kerberos"),
+            (("EXTERNAL", "a", "b"), "'EXTERNAL' is not supported.*use one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
             (("plain", "a", "b"), "'plain' is not supported"),
             (("PLAIN", "", "b"), "needs a user name"),
             (("PLAIN", "a", None), "needs a user name and a password"),
@@ -215,3 +217,31 @@ class TestOptions:
         nonces = {new_nonce() for _ in range(1000)}
         assert len(nonces) == 1000
         assert not any("," in nonce for nonce in nonces)
+
+
+class TestUsersOfTheBroker:
+    def test_a_delegation_token_logs_in_as_its_owner(self) -> None:
+        server = SaslServer(USERS, unix_time=lambda: 100.0)
+        server.set_token("id-1", DelegationTokenLogin("alice", b"hmac", 200.0))
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            assert exchange(Sasl.delegation_token("id-1", b"hmac", mechanism), server) == "alice"
+        with pytest.raises(SaslError, match="invalid credentials"):
+            exchange(Sasl.delegation_token("id-1", b"other"), server)
+        with pytest.raises(SaslError, match="invalid credentials"):
+            exchange(Sasl("SCRAM-SHA-512", "id-1", "aG1hYw=="), server)  # a token is no user
+        server.unix_time = lambda: 200.0
+        with pytest.raises(SaslError, match="invalid credentials"):
+            exchange(Sasl.delegation_token("id-1", b"hmac"), server)
+
+    def test_scram_passwords_are_set_and_deleted_while_it_runs(self) -> None:
+        server = SaslServer({"alice": "old"})
+        assert server.scram_users() == {"alice": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}}
+        salted = salted_password("sha256", "new", b"salt", 8192)
+        server.set_scram("SCRAM-SHA-256", "alice", b"salt", 8192, salted)
+        assert exchange(Sasl("SCRAM-SHA-256", "alice", "new"), server) == "alice"
+        assert exchange(Sasl("SCRAM-SHA-512", "alice", "old"), server) == "alice"
+        assert server.delete_scram("SCRAM-SHA-512", "alice")
+        assert not server.delete_scram("SCRAM-SHA-512", "alice")
+        assert server.scram_users() == {"alice": {"SCRAM-SHA-256": 8192}}
+        with pytest.raises(SaslError):
+            exchange(Sasl("SCRAM-SHA-512", "alice", "old"), server)

@@ -11,6 +11,8 @@ import pytest
 
 from kwire.version import VERSION
 
+pytestmark = pytest.mark.programs
+
 HAS_C = find_spec("kwire.wire._speedups") is not None
 
 

@@ -1,9 +1,27 @@
 """SASL: the messages of the mechanisms, for client and broker. Bytes in, bytes out; nothing of Kafka's requests.
 
-PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677).
+PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628), GSSAPI (RFC 4752).
 """
 
-from kwire.session.sasl.client import MECHANISMS, Sasl, SaslClient
-from kwire.session.sasl.server import SaslExchange, SaslServer
+from kwire.session.sasl.client import MECHANISMS, PASSWORD_MECHANISMS, Sasl
+from kwire.session.sasl.exchange import Deferred, HttpResponse, Login, LoginTools, SaslClient, SaslError, SaslExchange
+from kwire.session.sasl.kerberos_server import KerberosAcceptor
+from kwire.session.sasl.oauth_server import OAuthValidator
+from kwire.session.sasl.server import DelegationTokenLogin, SaslServer
 
-__all__ = ["MECHANISMS", "Sasl", "SaslClient", "SaslExchange", "SaslServer"]
+__all__ = [
+    "MECHANISMS",
+    "PASSWORD_MECHANISMS",
+    "Deferred",
+    "DelegationTokenLogin",
+    "HttpResponse",
+    "KerberosAcceptor",
+    "Login",
+    "LoginTools",
+    "OAuthValidator",
+    "Sasl",
+    "SaslClient",
+    "SaslError",
+    "SaslExchange",
+    "SaslServer",
+]

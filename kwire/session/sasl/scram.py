@@ -1,6 +1,6 @@
 """SCRAM (RFC 5802) with SHA-256 and SHA-512 (RFC 7677, and Kafka's KIP-84), for client and broker.
 
-The reason of a ScramError holds no secret. There is no SASLprep: Kafka uses the UTF-8 bytes of names and passwords, so
+There is no SASLprep: Kafka uses the UTF-8 bytes of names and passwords, so
 a client that normalised them would compute another key than the broker has for a password like "ﬁsh".
 """
 
@@ -13,6 +13,8 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kwire.session.sasl.exchange import SaslError
+
 # RFC 7677 and Kafka require at least 4096. The upper bound protects the loop from a hostile broker.
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 1_000_000
@@ -21,11 +23,10 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _GS2_HEADER = "n,,"
 _CHANNEL = base64.b64encode(_GS2_HEADER.encode()).decode()
 
+# The extension with which user and password are the id and the HMAC of a delegation token (KIP-48).
+_TOKEN_AUTH = ",tokenauth=true"
+
 Nonce = Callable[[], str]
-
-
-class ScramError(Exception):
-    """The exchange cannot succeed. `args[0]` says why."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,6 +41,10 @@ class StoredPassword:
     @classmethod
     def of(cls, password: str, *, hash_name: str, salt: bytes, iterations: int) -> StoredPassword:
         salted = salted_password(hash_name, password, salt, iterations)
+        return cls.of_salted(salted, hash_name=hash_name, salt=salt, iterations=iterations)
+
+    @classmethod
+    def of_salted(cls, salted: bytes, *, hash_name: str, salt: bytes, iterations: int) -> StoredPassword:
         return cls(
             salt,
             iterations,
@@ -51,11 +56,15 @@ class StoredPassword:
 class ScramClient:
     """The client's side: `start`, then the proof for the challenge, then None for the server's signature."""
 
-    def __init__(self, hash_name: str, username: str, password: str, nonce: str) -> None:
+    refusal = ""
+
+    def __init__(
+        self, hash_name: str, username: str, password: str, nonce: str, *, is_delegation_token: bool = False
+    ) -> None:
         self._hash = hash_name
         self._password = password
         self._nonce = nonce
-        self._first_bare = f"n={_escaped(username)},r={nonce}"
+        self._first_bare = f"n={_escaped(username)},r={nonce}{_TOKEN_AUTH if is_delegation_token else ''}"
         self._server_signature: bytes | None = None
         self.is_done = False
 
@@ -63,7 +72,7 @@ class ScramClient:
         return (_GS2_HEADER + self._first_bare).encode()
 
     def step(self, challenge: bytes) -> bytes | None:
-        """Return the next message, or None after the server's last one. Raises ScramError."""
+        """Return the next message, or None after the server's last one. Raises SaslError."""
         if self._server_signature is None:
             return self._prove(challenge)
         self._verify(challenge, self._server_signature)
@@ -73,12 +82,12 @@ class ScramClient:
         server_first = _text(challenge)
         fields = _fields(server_first)
         if "m" in fields:
-            raise ScramError("the broker requires an unknown extension")
+            raise SaslError("the broker requires an unknown extension")
         nonce, salt, iterations = _need(fields, "r"), _decoded(_need(fields, "s")), _number(_need(fields, "i"))
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise ScramError("the broker's nonce does not continue ours: its message belongs to another exchange")
+            raise SaslError("the broker's nonce does not continue ours: its message belongs to another exchange")
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-            raise ScramError(f"the broker requires {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+            raise SaslError(f"the broker requires {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
         salted = salted_password(self._hash, self._password, salt, iterations)
         without_proof = f"c={_CHANNEL},r={nonce}"
         signed = f"{self._first_bare},{server_first},{without_proof}".encode()
@@ -90,40 +99,55 @@ class ScramClient:
     def _verify(self, final: bytes, expected: bytes) -> None:
         fields = _fields(_text(final))
         if "e" in fields:
-            raise ScramError(f"the broker rejected it: {fields['e']}")
+            raise SaslError(f"the broker rejected it: {fields['e']}")
         if not hmac.compare_digest(_decoded(_need(fields, "v")), expected):
-            raise ScramError("the broker could not prove that it knows the password: it is not the right broker")
+            raise SaslError("the broker could not prove that it knows the password: it is not the right broker")
         self.is_done = True
 
 
 class ScramServer:
-    """The server's side. `lookup` returns the stored keys of a user; for an unknown user it must return keys that match
-    no password, so that the exchange does not reveal whether the user exists."""
+    """The server's side. `lookup` returns the stored keys of a user, `token` those of a delegation token with its owner
+    and its end; for an unknown one they must return keys that match no password, so that the exchange does not reveal
+    whether the user exists."""
 
-    def __init__(self, hash_name: str, lookup: Callable[[str], StoredPassword], nonce: str) -> None:
+    def __init__(
+        self,
+        hash_name: str,
+        lookup: Callable[[str], StoredPassword],
+        nonce: str,
+        token: Callable[[str], tuple[StoredPassword, str, float]] | None = None,
+    ) -> None:
         self._hash = hash_name
         self._lookup = lookup
+        self._token = token
         self._nonce = nonce
         self._stored: StoredPassword | None = None
         self._first_bare = self._server_first = ""
         self.username: str | None = None
+        self.expires_at: float | None = None
+        self.is_by_token = False
         self.is_done = False
 
     def step(self, message: bytes) -> bytes:
-        """Return the reply to the client's message. Raises ScramError."""
+        """Return the reply to the client's message. Raises SaslError."""
         return self._challenge(message) if self._stored is None else self._check(message, self._stored)
 
     def _challenge(self, message: bytes) -> bytes:
         text = _text(message)
         if not text.startswith(_GS2_HEADER):
-            raise ScramError("channel binding and authorisation identities are not supported")
+            raise SaslError("channel binding and authorisation identities are not supported")
         self._first_bare = text.removeprefix(_GS2_HEADER)
-        fields = _fields(self._first_bare)
+        fields = _fields(self._first_bare.removesuffix(_TOKEN_AUTH))
         if "m" in fields:
-            raise ScramError("the client requires an unknown extension")
+            raise SaslError("the client requires an unknown extension")
         self.username = _unescaped(_need(fields, "n"))
         self._nonce = _need(fields, "r") + self._nonce
-        stored = self._stored = self._lookup(self.username)
+        if self._token is not None and self._first_bare.endswith(_TOKEN_AUTH):
+            stored, self.username, self.expires_at = self._token(self.username)
+            self.is_by_token = True
+        else:
+            stored = self._lookup(self.username)
+        self._stored = stored
         self._server_first = f"r={self._nonce},s={_encoded(stored.salt)},i={stored.iterations}"
         return self._server_first.encode()
 
@@ -133,14 +157,14 @@ class ScramServer:
         fields = _fields(without_proof)
         proof = _decoded(proof_text)
         if not hmac.compare_digest(_need(fields, "r").encode(), self._nonce.encode()) or _need(fields, "c") != _CHANNEL:
-            raise ScramError("the message belongs to another exchange")
+            raise SaslError("the message belongs to another exchange")
         signed = f"{self._first_bare},{self._server_first},{without_proof}".encode()
         signature = _mac(self._hash, stored.stored_key, signed)
         if len(proof) != len(signature):
-            raise ScramError("the proof has the wrong length")
+            raise SaslError("the proof has the wrong length")
         client_key = _xor(proof, signature)
         if not hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), stored.stored_key):
-            raise ScramError("invalid credentials")
+            raise SaslError("invalid credentials")
         self.is_done = True
         return f"v={_encoded(_mac(self._hash, stored.server_key, signed))}".encode()
 
@@ -161,7 +185,7 @@ def _text(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
-        raise ScramError("a message that is not UTF-8") from None
+        raise SaslError("a message that is not UTF-8") from None
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -170,7 +194,7 @@ def _fields(text: str) -> dict[str, str]:
     for part in text.split(","):
         letter, equals, value = part.partition("=")
         if not equals or len(letter) != 1 or letter in fields:
-            raise ScramError("a message that is not SCRAM")
+            raise SaslError("a message that is not SCRAM")
         fields[letter] = value
     return fields
 
@@ -178,13 +202,13 @@ def _fields(text: str) -> dict[str, str]:
 def _need(fields: dict[str, str], letter: str) -> str:
     value = fields.get(letter)
     if not value:
-        raise ScramError(f"a message without {letter}=")
+        raise SaslError(f"a message without {letter}=")
     return value
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ScramError("an iteration count that is no number")
+        raise SaslError("an iteration count that is no number")
     return int(text)
 
 
@@ -196,7 +220,7 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ScramError("a value that is not base64") from None
+        raise SaslError("a value that is not base64") from None
 
 
 def _escaped(name: str) -> str:
@@ -206,5 +230,5 @@ def _escaped(name: str) -> str:
 def _unescaped(name: str) -> str:
     """The inverse; an equals sign that escapes nothing is an error by RFC 5802."""
     if "=" in name.replace("=2C", "").replace("=3D", ""):
-        raise ScramError("a user name that is not escaped")
+        raise SaslError("a user name that is not escaped")
     return name.replace("=2C", ",").replace("=3D", "=")

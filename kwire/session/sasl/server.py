@@ -2,77 +2,160 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from kwire.errors import ConfigurationError
+from kwire.session.sasl import kerberos, oauth
 from kwire.session.sasl.client import MECHANISMS, new_nonce
-from kwire.session.sasl.scram import HASHES, ITERATIONS_MIN, ScramError, ScramServer, StoredPassword
+from kwire.session.sasl.exchange import SaslError, SaslExchange
+from kwire.session.sasl.kerberos_server import KerberosAcceptor
+from kwire.session.sasl.oauth_server import OAuthExchange, OAuthValidator
+from kwire.session.sasl.scram import HASHES, ITERATIONS_MIN, ScramServer, StoredPassword
 
 _SALT_BYTES = 16
 
 
-class SaslExchange(Protocol):
-    """One client's exchange. `step` returns the challenge for a token, or raises ScramError.
+@dataclass(frozen=True, slots=True)
+class DelegationTokenLogin:
+    """A delegation token as SCRAM needs it: its owner's name, and when it expires in seconds since 1970."""
 
-    `username` is the authenticated user once `is_done` is true.
-    """
-
-    @property
-    def is_done(self) -> bool: ...
-
-    @property
-    def username(self) -> str | None: ...
-
-    def step(self, message: bytes) -> bytes: ...
+    owner: str
+    hmac: bytes = field(repr=False)
+    expires_at: float
 
 
 @dataclass(eq=False)
 class SaslServer:
     """The users of a broker: {name: password}. For tests and development, because it holds passwords in clear text.
 
-    One object serves all connections. The salted keys of SCRAM are computed on a user's first use and kept.
+    `mechanisms` are by default all for which there is something to check: passwords always, OAUTHBEARER with `oauth`,
+    GSSAPI with `kerberos`.
+    With `session_lifetime_ms` clients must authenticate again within that time (Kafka's connections.max.reauth.ms); 0
+    means only before their token expires. `users` may be changed while the broker runs; so may SCRAM's keys and
+    delegation tokens, by the methods here. One object serves all connections, on one thread. The salted keys of SCRAM
+    are computed on a user's first use and kept.
     """
 
     users: Mapping[str, str] = field(repr=False)
-    mechanisms: Sequence[str] = MECHANISMS
+    mechanisms: Sequence[str] = ()
     iterations: int = ITERATIONS_MIN
     nonce: Callable[[], str] = field(default=new_nonce, repr=False)
-    _stored: dict[tuple[str, str], StoredPassword] = field(default_factory=dict, init=False, repr=False)
+    oauth: OAuthValidator | None = None
+    kerberos: KerberosAcceptor | None = None
+    session_lifetime_ms: int = 0
+    # Set by the embedded broker, whose clock may be virtual: seconds since 1970.
+    unix_time: Callable[[], float] = field(default=lambda: 0.0, repr=False)
+    _stored: dict[tuple[str, str], StoredPassword | None] = field(default_factory=dict, init=False, repr=False)
+    _tokens: dict[str, DelegationTokenLogin] = field(default_factory=dict, init=False, repr=False)
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), init=False, repr=False)
 
     def __post_init__(self) -> None:
+        has = {oauth.MECHANISM: self.oauth is not None, kerberos.MECHANISM: self.kerberos is not None}
+        possible = [name for name in MECHANISMS if has.get(name, True)]
+        self.mechanisms = self.mechanisms or possible
         unknown = [name for name in self.mechanisms if name not in MECHANISMS]
-        if unknown or not self.mechanisms:
+        if unknown:
             raise ConfigurationError(
-                f"SASL mechanisms {', '.join(unknown) or '(none)'} are not supported",
-                remedy=f"use {', '.join(MECHANISMS)}",
+                f"SASL mechanisms {', '.join(unknown)} are not supported", remedy=f"use {', '.join(MECHANISMS)}"
+            )
+        lacking = [name for name in self.mechanisms if name not in possible]
+        if lacking:
+            raise ConfigurationError(
+                f"the broker cannot check SASL {', '.join(lacking)}",
+                remedy="give oauth=kwire.broker.OAuthValidator(...), or kerberos=kwire.broker.KerberosAcceptor(keytab)",
             )
 
     def exchange(self, mechanism: str) -> SaslExchange:
         """Return a new exchange of one of `mechanisms`."""
         if mechanism == "PLAIN":
             return _PlainExchange(self.users)
-        hash_name = HASHES[mechanism]
-        return ScramServer(hash_name, lambda username: self._lookup(hash_name, username), self.nonce())
+        if mechanism == oauth.MECHANISM:
+            assert self.oauth is not None
+            return OAuthExchange(self.oauth, self.unix_time)
+        if mechanism == kerberos.MECHANISM:
+            assert self.kerberos is not None
+            return self.kerberos.exchange()
+        return ScramServer(
+            HASHES[mechanism],
+            lambda username: self._lookup(mechanism, username),
+            self.nonce(),
+            token=lambda token_id: self._token(mechanism, token_id),
+        )
 
-    def _lookup(self, hash_name: str, username: str) -> StoredPassword:
-        # An unknown user gets a constant salt, as a known user does, and keys that match no password.
-        salt = hmac.digest(self._secret, f"{hash_name} {username}".encode(), "sha256")[:_SALT_BYTES]
-        if username not in self.users:
-            return StoredPassword(salt, self.iterations, secrets.token_bytes(32), secrets.token_bytes(32))
-        key = hash_name, username
-        if key not in self._stored:
+    # -- SCRAM's users
+
+    def scram_users(self) -> dict[str, dict[str, int]]:
+        """Return the iterations of each user by mechanism."""
+        names = {*self.users, *(name for _, name in self._stored)}
+        found = {name: self._scram_iterations(name) for name in sorted(names)}
+        return {name: mechanisms for name, mechanisms in found.items() if mechanisms}
+
+    def _scram_iterations(self, username: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for mechanism in HASHES:
+            key = mechanism, username
+            stored = self._stored.get(key)
+            if stored is not None:
+                found[mechanism] = stored.iterations
+            elif key not in self._stored and username in self.users:
+                found[mechanism] = self.iterations
+        return found
+
+    def set_scram(self, mechanism: str, username: str, salt: bytes, iterations: int, salted_password: bytes) -> None:
+        """Set a user's password for a mechanism, salted by the client as AlterUserScramCredentials sends it."""
+        self._stored[mechanism, username] = StoredPassword.of_salted(
+            salted_password, hash_name=HASHES[mechanism], salt=salt, iterations=iterations
+        )
+
+    def delete_scram(self, mechanism: str, username: str) -> bool:
+        """Delete a user's password for a mechanism; return whether there was one."""
+        has_it = mechanism in self._scram_iterations(username)
+        self._stored[mechanism, username] = None
+        return has_it
+
+    def set_token(self, token_id: str, token: DelegationTokenLogin) -> None:
+        """Let a delegation token log in, as its owner."""
+        self._tokens[token_id] = token
+
+    def remove_token(self, token_id: str) -> None:
+        self._tokens.pop(token_id, None)
+
+    def _lookup(self, mechanism: str, username: str) -> StoredPassword:
+        key = mechanism, username
+        if key not in self._stored and username in self.users:
+            salt, hash_name = self._salt(mechanism, username), HASHES[mechanism]
             self._stored[key] = StoredPassword.of(
                 self.users[username], hash_name=hash_name, salt=salt, iterations=self.iterations
             )
-        return self._stored[key]
+        return self._stored.get(key) or self._unknown(mechanism, username)
+
+    def _token(self, mechanism: str, token_id: str) -> tuple[StoredPassword, str, float]:
+        """Return the keys of a delegation token, its owner and its end."""
+        token = self._tokens.get(token_id)
+        if token is None or token.expires_at <= self.unix_time():
+            return self._unknown(mechanism, token_id), "", 0.0
+        password = base64.b64encode(token.hmac).decode()
+        salt, hash_name = self._salt(mechanism, token_id), HASHES[mechanism]
+        stored = StoredPassword.of(password, hash_name=hash_name, salt=salt, iterations=self.iterations)
+        return stored, token.owner, token.expires_at
+
+    def _salt(self, mechanism: str, username: str) -> bytes:
+        return hmac.digest(self._secret, f"{HASHES[mechanism]} {username}".encode(), "sha256")[:_SALT_BYTES]
+
+    def _unknown(self, mechanism: str, username: str) -> StoredPassword:
+        # An unknown user gets a constant salt, as a known user does, and keys that match no password.
+        salt = self._salt(mechanism, username)
+        return StoredPassword(salt, self.iterations, secrets.token_bytes(32), secrets.token_bytes(32))
 
 
 class _PlainExchange:
+    expires_at = None
+    is_by_token = False
+
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
         self.username: str | None = None
@@ -81,16 +164,16 @@ class _PlainExchange:
     def step(self, message: bytes) -> bytes:
         parts = message.split(b"\0")
         if len(parts) != 3:
-            raise ScramError("a message that is not PLAIN")
+            raise SaslError("a message that is not PLAIN")
         identity, username, password = (part.decode("utf-8", "replace") for part in parts)
         if identity not in ("", username):
-            raise ScramError("authorisation identities are not supported")
+            raise SaslError("authorisation identities are not supported")
         expected = self._users.get(username)
         given = password.encode("utf-8", "replace")
         # Compare in any case, so that the duration does not reveal whether the user exists.
         fits = hmac.compare_digest((expected or "").encode(), given)
         if expected is None or not fits:
-            raise ScramError("invalid credentials")
+            raise SaslError("invalid credentials")
         self.username = username
         self.is_done = True
         return b""

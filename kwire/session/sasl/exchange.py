@@ -1,0 +1,145 @@
+"""What the mechanisms have in common: one exchange, on each side, and a message that takes time.
+
+An exchange never waits. Where it needs a token server, a ticket or a function of the user's, it returns a `Deferred`
+instead of a message; who drives the exchange begins it, and goes on with its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from kwire.errors import KwireError
+
+T = TypeVar("T")
+
+
+class SaslError(Exception):
+    """The exchange cannot succeed. `args[0]` says why, without a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A message that takes time. `begin(done)` does not block; it calls `done` once, now or later, from any thread,
+    with the message (None: there is none) or with the error."""
+
+    begin: Callable[[Callable[[bytes | KwireError | None], object]], object]
+
+
+ClientMessage: TypeAlias = bytes | Deferred | None
+
+
+class SaslClient(Protocol):
+    """One exchange: `start` returns the first message, `step` the next one for a challenge of the broker, or None.
+
+    `step` raises SaslError for a challenge that cannot be accepted. With `is_done` the exchange has succeeded.
+    `refusal` is what the broker said of credentials that it does not accept, or "".
+    """
+
+    @property
+    def is_done(self) -> bool: ...
+
+    @property
+    def refusal(self) -> str: ...
+
+    def start(self) -> ClientMessage: ...
+
+    def step(self, challenge: bytes) -> ClientMessage: ...
+
+
+class LaterClient:
+    """An exchange whose credentials take time: `begin(done)` obtains an exchange that has them, or the error."""
+
+    def __init__(self, begin: Callable[[Callable[[SaslClient | KwireError], object]], object]) -> None:
+        self._begin = begin
+        self._client: SaslClient | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._client is not None and self._client.is_done
+
+    @property
+    def refusal(self) -> str:
+        return "" if self._client is None else self._client.refusal
+
+    def start(self) -> ClientMessage:
+        return Deferred(self._obtain)
+
+    def step(self, challenge: bytes) -> ClientMessage:
+        assert self._client is not None
+        return self._client.step(challenge)
+
+    def _obtain(self, done: Callable[[bytes | KwireError | None], object]) -> None:
+        def obtained(client: SaslClient | KwireError) -> None:
+            if isinstance(client, KwireError):
+                done(client)
+                return
+            self._client = client
+            message = client.start()
+            assert not isinstance(message, Deferred)
+            done(message)
+
+        self._begin(obtained)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """What an HTTP server responded."""
+
+    status: int
+    body: bytes
+
+
+class LoginTools(Protocol):
+    """What may block, for the source of a token or a secret: it is called on a thread that may wait."""
+
+    def unix_time(self) -> float:
+        """Return seconds since 1970."""
+        ...
+
+    def post(self, url: str, headers: Mapping[str, str], body: bytes, ca_file: str | None) -> HttpResponse:
+        """Send a POST request. Raises LoginError if there is no response in time."""
+        ...
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Call a function, or a coroutine function, of the user's and return its result."""
+        ...
+
+
+class Login(Protocol):
+    """The logins of one client object, which all its connections share."""
+
+    def exchange(self, host: str) -> SaslClient:
+        """Return a new exchange with the broker of this host name."""
+        ...
+
+    @property
+    def mechanism(self) -> str: ...
+
+    @property
+    def identity(self) -> str:
+        """Who logs in, for errors: "user 'alice'"."""
+        ...
+
+
+class SaslExchange(Protocol):
+    """The broker's side of one exchange. `step` returns the challenge for a message, or raises SaslError.
+
+    `username` is the authenticated user once `is_done` is true, and `expires_at` when its credentials end, in seconds
+    since 1970 (None: never). `is_by_token` says that they are a delegation token.
+    """
+
+    @property
+    def is_done(self) -> bool: ...
+
+    @property
+    def username(self) -> str | None: ...
+
+    @property
+    def expires_at(self) -> float | None: ...
+
+    @property
+    def is_by_token(self) -> bool: ...
+
+    def step(self, message: bytes) -> bytes: ...
