@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from kwire import admin as admin
     from kwire import aio as aio
     from kwire import broker as broker
+    from kwire import capture as capture
     from kwire import cli as cli
     from kwire import cluster as cluster
     from kwire import consumer as consumer
+    from kwire import doctor as doctor
     from kwire import errors as errors
+    from kwire import lint as lint
     from kwire import metrics as metrics
     from kwire import net as net
     from kwire import producer as producer
+    from kwire import properties as properties
     from kwire import protocol as protocol
     from kwire import queue as queue
     from kwire import records as records
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
     from kwire import share as share
     from kwire import simulation as simulation
     from kwire import spark as spark
+    from kwire import tap as tap
+    from kwire import tracing as tracing
     from kwire.admin import Admin as Admin
     from kwire.admin import NewTopic as NewTopic
     from kwire.cluster import Backoff as Backoff
@@ -65,6 +71,7 @@ if TYPE_CHECKING:
     from kwire.errors import GroupError as GroupError
     from kwire.errors import KwireError as KwireError
     from kwire.errors import LockLostError as LockLostError
+    from kwire.errors import LoginError as LoginError
     from kwire.errors import LogTruncationError as LogTruncationError
     from kwire.errors import NoOffsetError as NoOffsetError
     from kwire.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
@@ -82,6 +89,7 @@ if TYPE_CHECKING:
     from kwire.producer import ProduceResponse as ProduceResponse
     from kwire.producer import ProducerRequest as ProducerRequest
     from kwire.producer import RecordMetadata as RecordMetadata
+    from kwire.properties.translate import options as options
     from kwire.records import Compression as Compression
     from kwire.session import Sasl as Sasl
     from kwire.share import AcknowledgeType as AcknowledgeType
@@ -120,6 +128,7 @@ _HOMES = {
     "KafkaSelector": "kwire.net",
     "KwireError": "kwire.errors",
     "LockLostError": "kwire.errors",
+    "LoginError": "kwire.errors",
     "LogTruncationError": "kwire.errors",
     "Message": "kwire.producer",
     "NewTopic": "kwire.admin",
@@ -143,13 +152,15 @@ _HOMES = {
     "Tls": "kwire.net",
     "TopicError": "kwire.errors",
     "WakeupError": "kwire.errors",
+    "options": "kwire.properties.translate",
     "to_topic": "kwire.consumer",
 }
 
 _PACKAGES = frozenset(
     {
-        "admin", "aio", "broker", "cli", "cluster", "consumer", "errors", "metrics", "net", "producer", "protocol",
-        "queue", "records", "session", "share", "simulation", "spark",
+        "admin", "aio", "broker", "capture", "cli", "cluster", "consumer", "doctor", "errors", "lint",
+        "metrics", "net", "producer", "properties", "protocol", "queue", "records", "session", "share",
+        "simulation", "spark", "tap", "tracing",
     }
 )  # fmt: skip
 

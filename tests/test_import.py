@@ -11,6 +11,8 @@ import pytest
 import kwire
 from kwire.wire import accel
 
+pytestmark = pytest.mark.programs
+
 PROBE = "import sys; before = set(sys.modules); import kwire; print(*sorted(set(sys.modules) - before))"
 
 

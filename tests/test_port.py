@@ -19,8 +19,8 @@ import kwire
 import kwire.errors
 from kwire.cluster import ClientConfig
 from kwire.consumer.options import ConsumerOptions
+from kwire.option_checks import options_of
 from kwire.option_names import FOREIGN, NOT_SUPPORTED, kwire_name, normalized
-from kwire.options import options_of
 from kwire.producer.options import ProducerSettings
 
 PAGE = (Path(__file__).parent.parent / "docs" / "port.md").read_text()

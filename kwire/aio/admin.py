@@ -25,7 +25,7 @@ from kwire.admin.transactions import TransactionAdmin
 from kwire.admin.users import UserAdmin
 from kwire.cluster import ClientConfig, ClientKwargs, Cluster, ClusterEvent, open_loop_thread
 from kwire.cluster.waiting import AWAITING, AwaitedContext, awaited
-from kwire.options import check_names, documents_options, translate_bootstrap
+from kwire.option_checks import check_names, documents_options, translate_bootstrap
 
 
 class Acls(AclAdmin):

@@ -15,7 +15,7 @@ from kwire.consumer.group_client import GroupClient
 from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerKwargs, ConsumerOptions
 from kwire.consumer.processor import ParallelProcessor, ProcessorKwargs, ProcessorOptions, make_processor
 from kwire.consumer.record import ConsumerRecord
-from kwire.options import documents_keywords, documents_options, translate_bootstrap
+from kwire.option_checks import documents_keywords, documents_options, translate_bootstrap
 from kwire.records.reader import RecordIterator
 
 # An iteration that has records does not wait: it lets other tasks run after this many.
@@ -91,6 +91,7 @@ class Consumer(GroupClient):
     lag = awaited(GroupClient._lag)
     explain = awaited(GroupClient._explain)
     metrics = awaited(GroupClient._metrics)
+    client_instance_id = awaited(GroupClient._client_instance_id)
     commit = awaited(GroupClient._commit)
     committed = awaited(GroupClient._committed)
     close = awaited(GroupClient._close)

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 from kwire.cluster import ClientConfig, Cluster, ClusterEvent
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
 from kwire.cluster.waiting import AWAITING, AsyncioSignal, awaited
-from kwire.options import documents_options, translate_bootstrap
+from kwire.option_checks import documents_options, translate_bootstrap
 from kwire.producer import Message, ProduceResponse, ProducerRequest, RecordMetadata
 from kwire.producer.accumulator import Append, BlockedAppend
 from kwire.producer.batch_builder import Dispatch
@@ -132,6 +132,7 @@ class Producer(ProducerMethods):
     flush = awaited(ProducerMethods._flush)
     explain = awaited(ProducerMethods._explain)
     metrics = awaited(ProducerMethods._metrics)
+    client_instance_id = awaited(ProducerMethods._client_instance_id)
     close = awaited(ProducerMethods._close)
 
     async def _append(self, append: Append[T], terms: DeliveryOptions | None = None) -> T:

@@ -19,7 +19,7 @@ from typing import Any, Unpack
 from kwire import aio
 from kwire.cluster import ClientConfig, Cluster
 from kwire.cluster.waiting import AWAITING, AwaitedContext, awaited
-from kwire.options import documents_options, translate_bootstrap
+from kwire.option_checks import documents_options, translate_bootstrap
 from kwire.queue.consumer import LOOK_SECONDS, QueueConsumerClient
 from kwire.queue.message import MessageClient
 from kwire.queue.options import QueueKwargs, QueueOptions

@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 
 from kwire.cluster import ClientConfig, Cluster
 from kwire.cluster.waiting import AWAITING, awaited
-from kwire.options import documents_keywords, documents_options, translate_bootstrap
+from kwire.option_checks import documents_keywords, documents_options, translate_bootstrap
 from kwire.share.client import ShareConsumerClient
 from kwire.share.options import CLIENT_DEFAULTS, ShareConsumerKwargs, ShareConsumerOptions
 from kwire.share.processor import (
@@ -64,6 +64,7 @@ class ShareConsumer(ShareConsumerClient):
     poll = awaited(ShareConsumerClient._poll)
     commit = awaited(ShareConsumerClient._commit)
     metrics = awaited(ShareConsumerClient._metrics)
+    client_instance_id = awaited(ShareConsumerClient._client_instance_id)
     explain = awaited(ShareConsumerClient._explain)
     close = awaited(ShareConsumerClient._close)
 

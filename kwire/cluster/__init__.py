@@ -15,11 +15,13 @@
     callbacks     the thread for user code, and the way into asyncio loops
     waiting       methods that wait, written once for threads and for asyncio
     metrics       counts about brokers
+    telemetry     metrics that are pushed to brokers
+    otlp          OpenTelemetry's format, for these
     logs          log lines about brokers
 
-The room knows nothing of records.
+Of records the room knows only the compression, for metrics that are pushed.
 
-Imports: net, session, protocol, wire.
+Imports: net, session, records, protocol, wire.
 """
 
 from kwire.cluster.cluster import Cluster, open_loop_thread

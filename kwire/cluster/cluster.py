@@ -18,7 +18,7 @@ from kwire.cluster.events import ClusterEvent
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.thread import LoopThread
 from kwire.errors import ClosedError, ConfigurationError
-from kwire.options import documents_options, translate_bootstrap
+from kwire.option_checks import documents_options, translate_bootstrap
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from kwire.errors import ConfigurationError
 from kwire.net import Tls, show_address
-from kwire.options import Flag, Text, Where, Whole, check_names, check_values, option
+from kwire.option_checks import Flag, Text, Where, Whole, check_names, check_values, option
 from kwire.session import Sasl
 
 DEFAULT_PORT = 9092
@@ -43,7 +43,7 @@ class ClientKwargs(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """The options that every client has; `kwire.options` says how an option is declared.
+    """The options that every client has; `kwire.option_checks` says how an option is declared.
 
     `bootstrap` is "host:port,host:port" or a sequence of such; any of them is enough to discover the rest.
     """
@@ -82,6 +82,8 @@ class ClientConfig:
         addresses = parse_bootstrap(self.bootstrap)
         object.__setattr__(self, "bootstrap", tuple(show_address(host, port) for host, port in addresses))
         check_values(self)
+        if self.sasl is not None:
+            self.sasl.require_package()  # before anything is opened
 
     @property
     def addresses(self) -> list[tuple[str, int]]:

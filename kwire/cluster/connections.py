@@ -12,30 +12,35 @@ them is open, metadata and coordinators need no other connection.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from random import Random
 from typing import Any
 
 from kwire.cluster import logs
 from kwire.cluster.config import ClientConfig
+from kwire.cluster.login import SharedLogin, Submit
 from kwire.cluster.metadata import NO_NODE, Broker, Snapshot
 from kwire.cluster.metrics import BrokerCounters, BrokerMetrics, broker_metrics
 from kwire.cluster.requests import Purpose
 from kwire.errors import DisconnectedError, KwireError
 from kwire.net import Clock, KafkaSelector, show_address
+from kwire.net.threads import DaemonThreads
 from kwire.protocol import Request
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.session import ConnectionBroken, ConnectionClosed, HandshakeDone, RequestFailed, ResponseReceived, Session
+from kwire.session.sasl import Deferred
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
 
 Address = tuple[str, int]
 
 _FAILURES_BEFORE_PROBE = 2
+# Authentications with a shorter lifetime cost more than they secure.
+_LIFETIME_MS_MIN = 10_000
 
 
 @lru_cache(maxsize=4_096)  # each request remembers its broker for a later error
@@ -158,9 +163,25 @@ class _Connection:
 class Connections:
     """The connections of one event loop. `poll` moves frames and returns events; `send` queues a request."""
 
-    def __init__(self, config: ClientConfig, selector: KafkaSelector, clock: Clock, random: Random) -> None:
+    def __init__(
+        self, config: ClientConfig, selector: KafkaSelector, clock: Clock, random: Random, submit: Submit | None = None
+    ) -> None:
+        """`submit` runs a call that may block, for logins: by default on a daemon thread."""
         self._config = config
         self._selector = selector
+        self.login: SharedLogin | None = None
+        if config.sasl is not None:
+            self.login = SharedLogin(
+                config.sasl,
+                clock,
+                random,
+                timeout_ms=config.request_timeout_ms,
+                wake=selector.wakeup,
+                submit=submit or DaemonThreads("kwire-login").submit,
+            )
+        self._has_short_sessions = False
+        # Messages of handshakes that took time; any thread may add one.
+        self._resumed: deque[tuple[Key, _Connection, Deferred, bytes | KwireError | None]] = deque()
         self._clock = clock
         self._random = random
         self._connections: dict[Key, _Connection] = {}
@@ -231,7 +252,9 @@ class Connections:
         session = Session.client(
             self.describe(node),
             client_id=self._config.client_id,
-            sasl=self._config.sasl,
+            sasl=self.login,
+            host=host,
+            chance=self._random.random,
             request_timeout_ms=self._config.request_timeout_ms,
             assume=None if handshake is HandshakeMode.API_VERSIONS else BROKERS_BEFORE_API_VERSIONS[OLDEST],
         )
@@ -285,6 +308,8 @@ class Connections:
         connection.session.send(
             request, now, version=version, timeout_ms=timeout_ms, token=token, expects_response=expects_response
         )
+        if connection.session.awaits_renewal:
+            self.due = now
 
     def _frames(self) -> list[tuple[Any, Any]]:
         """Return the frames that the sessions want written, each with its connection."""
@@ -317,11 +342,11 @@ class Connections:
             connection.is_connected = True
             connection.counters.connects += 1
             logs.log_opened(self.describe(key[0]))
-            connection.session.start(now)
+            started = connection.session.start(now)
             if connection.handshake is HandshakeMode.PROBE and connection.session.is_ready:
                 connection.session.send(MetadataRequest(topics=[]), now, version=0)
             self._schedule(key, connection.session)
-            events += self._handle(key, (), now)
+            events += self._handle(key, started, now)
         is_traced = bool(receives) and logs.requests_log.isEnabledFor(logging.DEBUG)
         for key, frame in receives:
             node, purpose = key
@@ -339,7 +364,26 @@ class Connections:
                 events += self._ended(lost.node, lost.cause, now, is_idle=lost.is_idle)
         if now >= self.due:
             events += self._expired(now)
+        if self.login is not None:
+            events += self._turn_login(self.login, now)
         return events
+
+    def _turn_login(self, login: SharedLogin, now: float) -> list[Event]:
+        """Continue the handshakes for which the login has a message now."""
+        login.turn(now)
+        events: list[Event] = []
+        while self._resumed:
+            key, connection, step, result = self._resumed.popleft()
+            if self._connections.get(key) is connection:
+                received = connection.session.resume(step, result, now)
+                self._schedule(key, connection.session)
+                events += self._handle(key, received, now)
+        self.due = min(self.due, login.deadline())
+        return events
+
+    def _resume(self, key: Key, connection: _Connection, step: Deferred, result: bytes | KwireError | None) -> None:
+        self._resumed.append((key, connection, step, result))
+        self._selector.wakeup()
 
     def _expired(self, now: float) -> list[Event]:
         events: list[Event] = []
@@ -394,7 +438,12 @@ class Connections:
                 case ConnectionBroken():
                     self._selector.disconnect(key, failed=True)
                     return events + self._ended(key, event.error, now)
+                case Deferred():
+                    event.begin(partial(self._resume, key, connection, event))
                 case HandshakeDone():
+                    if 0 < event.session_lifetime_ms < _LIFETIME_MS_MIN and not self._has_short_sessions:
+                        self._has_short_sessions = True
+                        logs.log_short_session(self.describe(node), event.session_lifetime_ms)
                     logs.log_versions(self.describe(node), event.versions)
         if (
             node not in self.ready[purpose]

@@ -95,3 +95,12 @@ def log_received(broker: str, request: RequestInfo | None, size: int, now: float
     else:
         latency_ms = (now - request.sent_at) * 1000
         requests_log.debug("from broker %s: response to %s, %d bytes, %.1f ms", broker, request, size, latency_ms)
+
+
+def log_short_session(broker: str, lifetime_ms: int) -> None:
+    """Log that a broker wants to be authenticated to very often."""
+    log.warning(
+        "broker %s ends authentications after %.1f s: each connection authenticates again before that; "
+        "raise connections.max.reauth.ms, or the lifetime of the tokens",
+        broker, lifetime_ms / 1000,
+    )  # fmt: skip

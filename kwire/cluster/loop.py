@@ -17,6 +17,7 @@ runs here.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
@@ -29,6 +30,7 @@ from kwire.cluster.config import ClientConfig
 from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady
 from kwire.cluster.coordinators import Coordinators
 from kwire.cluster.events import BrokerFailed, BrokerRecovered, ClusterEvent, changes
+from kwire.cluster.login import Submit
 from kwire.cluster.metadata import NO_NODE, Broker, CurrentLeader, MetadataStatus, MetadataUpdater, Snapshot
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.recovery import Failure, RecoveryMonitor
@@ -209,14 +211,16 @@ class LoopClient:
 class EventLoop:
     """Joins state machines to connections. Only `post`, `wakeup` and `make_client` may be used on other threads."""
 
-    def __init__(self, config: ClientConfig, selector: KafkaSelector, clock: Clock, random: Random) -> None:
+    def __init__(
+        self, config: ClientConfig, selector: KafkaSelector, clock: Clock, random: Random, submit: Submit | None = None
+    ) -> None:
         self.config = config
         self._selector = selector
         self.wakeup = selector.wakeup  # from any thread
         self._clock = clock
         self._random = random
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
-        self._connections = Connections(config, selector, clock, random)
+        self._connections = Connections(config, selector, clock, random, submit)
         self.describe = self._connections.describe
         self._metadata = MetadataUpdater(
             max_age_ms=config.metadata_max_age_ms,
@@ -235,7 +239,7 @@ class EventLoop:
         self._machines: list[tuple[StateMachine, ClusterView]] = []
         self._probe_purpose: dict[int, Purpose] = {}  # by node: the connection that probes it
         self._waiting: list[PendingRequest] = []  # for a broker, or for a back-off
-        self._throttled_until: dict[tuple[int, Purpose], float] = {}  # connections to coordinators
+        self._throttled_until: dict[tuple[int, Purpose], float] = {}
         self._posted: deque[Callable[[], object]] = deque()
         self._next_broker_at = 0.0
         self._brokers_tried = 0
@@ -250,6 +254,11 @@ class EventLoop:
         """Run `action` on the loop's thread in its next turn."""
         self._posted.append(action)
         self.wakeup()
+
+    def run_coroutines_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let coroutine functions that return tokens or secrets run in the user's event loop."""
+        if self._connections.login is not None:
+            self._connections.login.asyncio_loop = loop
 
     # -- what state machines see
 
@@ -454,8 +463,7 @@ class EventLoop:
                 pass
             case ResponseReceived(PendingRequest() as pending, _, response):
                 pending.was_written = True
-                if isinstance(pending.route, ToCoordinator):
-                    self._note_throttle(pending, response)
+                self._note_throttle(pending, response)
                 self._finish(pending, response)
             case RequestFailed(PendingRequest() as pending, _, error, was_sent):
                 pending.was_written = was_sent
@@ -491,15 +499,15 @@ class EventLoop:
     # -- requests
 
     def _note_throttle(self, pending: PendingRequest, response: Response) -> None:
-        """Send no more to a coordinator on this connection for as long as it says (KIP-219): it would not read it."""
+        """Send no more on this connection for as long as the broker says (KIP-219): it would not read it."""
         throttle_ms: int = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self._throttled_until[pending.node, pending.purpose] = self._now + throttle_ms / 1000
 
     def _is_throttled(self, pending: PendingRequest, node: int) -> bool:
-        """Return whether a request to a coordinator must wait, and have it wait; its time begins after that."""
+        """Return whether a request must wait, and have it wait; its time begins after that."""
         until = self._throttled_until.get((node, pending.purpose))
-        if until is None or not isinstance(pending.route, ToCoordinator):
+        if until is None:
             return False
         if self._now >= until:
             del self._throttled_until[node, pending.purpose]

@@ -5,17 +5,17 @@ Java key stores (JKS, PKCS12) are rejected, because Python's TLS cannot read the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
+from kwire.cluster.jaas import jaas_options, parse_jaas
+from kwire.cluster.kerberos_properties import KERBEROS_PROPERTIES, kerberos_sasl
+from kwire.cluster.oauth_properties import OAUTH_PROPERTIES, oauth_sasl
 from kwire.errors import ConfigurationError
 from kwire.net import Tls
 from kwire.session import MECHANISMS, Sasl
+from kwire.session.sasl.kerberos import MECHANISM as KERBEROS
+from kwire.session.sasl.oauth import MECHANISM
 
-_LOGIN_MODULES = {
-    "PlainLoginModule": ("PLAIN",),
-    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
-}
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 # Java's names, then librdkafka's names for the same settings, which Python users know.
@@ -34,7 +34,14 @@ SECURITY_PROPERTIES = (
     "ssl.ca.location",
     "ssl.certificate.location",
     "ssl.key.location",
+    "ssl.crl.location",
+    "sasl.login.callback.handler.class",
+    *OAUTH_PROPERTIES,
+    *KERBEROS_PROPERTIES,
 )
+
+# Java's client gets its tokens by these classes; here they only confirm what the other properties say.
+_LOGIN_HANDLERS = ("OAuthBearerLoginCallbackHandler", "OAuthBearerUnsecuredLoginCallbackHandler")
 
 PEM_REMEDY = "export it as PEM (keytool -exportcert -rfc, or openssl pkcs12 -in store.p12 -out store.pem)"
 
@@ -51,10 +58,10 @@ def tls_and_sasl(properties: Mapping[str, str], prefix: str = "") -> tuple[Tls |
         raise _contradiction("ssl.*", protocol, "SSL or SASL_SSL", prefix)
     if has_sasl and not protocol.startswith("SASL"):
         raise _contradiction("sasl.*", protocol, "SASL_SSL or SASL_PLAINTEXT", prefix)
-    return (
-        _tls(properties, prefix) if protocol.endswith("SSL") else None,
-        _sasl(properties, prefix) if protocol.startswith("SASL") else None,
-    )
+    tls = _tls(properties, prefix) if protocol.endswith("SSL") else None
+    if not protocol.startswith("SASL"):
+        return tls, None
+    return tls, _sasl(properties, prefix, tls.ca_file if tls is not None else None)
 
 
 def _contradiction(options: str, protocol: str, needed: str, prefix: str) -> ConfigurationError:
@@ -86,6 +93,7 @@ def _tls(properties: Mapping[str, str], prefix: str) -> Tls:
         key_file=store_file or properties.get("ssl.key.location"),
         key_password=properties.get("ssl.key.password"),
         check_hostname=check == "https",
+        crl_file=properties.get("ssl.crl.location"),
     )
 
 
@@ -97,12 +105,22 @@ def _either(properties: Mapping[str, str], java: str, librdkafka: str, prefix: s
     return properties.get(java, properties.get(librdkafka))
 
 
-def _sasl(properties: Mapping[str, str], prefix: str) -> Sasl:
+def _sasl(properties: Mapping[str, str], prefix: str, ca_file: str | None) -> Sasl:
     if "sasl.mechanism" not in properties:
         raise ConfigurationError(
             f"option {prefix}sasl.mechanism is missing", remedy=f"give one of {', '.join(MECHANISMS)}"
         )
     mechanism = _parse_choice(f"{prefix}sasl.mechanism", properties["sasl.mechanism"], MECHANISMS)
+    handler = properties.get("sasl.login.callback.handler.class")
+    if handler is not None and handler.rpartition(".")[2] not in _LOGIN_HANDLERS:
+        raise ConfigurationError(
+            f"option {prefix}sasl.login.callback.handler.class names a class of Java",
+            remedy="kwire logs in by itself; in Python, kwire.Sasl.oauth takes a function that returns a token",
+        )
+    if mechanism == MECHANISM:
+        return oauth_sasl(properties, prefix, ca_file)
+    if mechanism == KERBEROS:
+        return kerberos_sasl(properties, prefix)
     jaas = properties.get("sasl.jaas.config")
     if jaas is not None:
         if "sasl.username" in properties or "sasl.password" in properties:
@@ -111,6 +129,8 @@ def _sasl(properties: Mapping[str, str], prefix: str) -> Sasl:
                 remedy="give one",
             )
         username, password = parse_jaas(jaas, mechanism, prefix)
+        if jaas_options(jaas, mechanism, prefix).get("tokenauth", "").lower() == "true":
+            return Sasl.delegation_token(username, password, mechanism)
     else:
         try:
             username, password = properties["sasl.username"], properties["sasl.password"]
@@ -120,26 +140,6 @@ def _sasl(properties: Mapping[str, str], prefix: str) -> Sasl:
                 remedy=f"give {prefix}sasl.jaas.config, or {prefix}sasl.username and {prefix}sasl.password",
             ) from None
     return Sasl(mechanism, username, password)
-
-
-def parse_jaas(text: str, mechanism: str, prefix: str = "") -> tuple[str, str]:
-    """User name and password in a line such as `...PlainLoginModule required username="u" password="p";`."""
-    head = re.match(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\s", text)
-    module = head[1].rpartition(".")[2] if head else ""
-    if head is None or mechanism not in _LOGIN_MODULES.get(module, ()):
-        fitting = next(name for name, fits in _LOGIN_MODULES.items() if mechanism in fits)
-        raise ConfigurationError(
-            f"option {prefix}sasl.jaas.config does not fit the mechanism {mechanism}",
-            remedy=f'it should look like `{fitting} required username="..." password="...";`',
-        )
-    entries = re.findall(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))', text[head.end() :], re.DOTALL)
-    values = {key: re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL) or bare for key, quoted, bare in entries}
-    if "username" not in values or "password" not in values:
-        raise ConfigurationError(
-            f"option {prefix}sasl.jaas.config has no username or no password",
-            remedy='it should end with username="..." password="...";',
-        )
-    return values["username"], values["password"]
 
 
 def _parse_choice(name: str, text: str, choices: tuple[str, ...]) -> str:

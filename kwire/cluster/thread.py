@@ -6,6 +6,7 @@ for forks: a child process has the parent's sockets but not its thread, so every
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
@@ -121,6 +122,8 @@ class LoopThread:
         self.check_usable()
         with self._lock:
             if not self._is_started and not self._is_closing:
+                with suppress(RuntimeError):  # there is none: this is no asyncio program
+                    self._loop.run_coroutines_in(asyncio.get_running_loop())
                 self._begin()
                 self._is_started = True
 

@@ -238,6 +238,14 @@ QUEUE_SERIES = (
         "processing_seconds", "histogram", "Time from the hand-out of a message to its end", "seconds",
         lambda m: m.consumers.processing_time.distribution(),
     ),
+    _per_queue(
+        "total_seconds", "histogram", "Time from the append of a message to its acknowledgement", "seconds",
+        lambda m: m.consumers.total_time.distribution(),
+    ),
+    _per_queue(
+        "commit_seconds", "histogram", "Time of a commit of the position", "seconds",
+        lambda m: m.consumers.commit_time.distribution(),
+    ),
 )  # fmt: skip
 
 TRACKER_SERIES = (
@@ -255,6 +263,11 @@ TRACKER_SERIES = (
     _one("in_progress", "gauge", "Messages in progress", "", lambda m: m.in_progress),
     _one("in_progress_bytes", "gauge", "Bytes of these messages", "bytes", lambda m: m.in_progress_bytes),
     _one("committed_distance", "gauge", "Markers that a successor would read", "", lambda m: m.committed_distance),
+    _one("clock_seconds", "gauge", "The brokers' time, as markers tell it", "seconds", lambda m: m.clock_ms / 1000),
+    _one(
+        "clock_stalled_seconds", "gauge", "Time since a marker was read, while messages are in progress", "seconds",
+        lambda m: m.stalled_seconds,
+    ),
     _one(
         "redelivery_lateness_seconds", "gauge", "Of the last redelivery, from its deadline on", "seconds",
         lambda m: m.lateness_ms / 1000,

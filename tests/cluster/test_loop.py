@@ -175,17 +175,18 @@ def test_the_coordinator_is_remembered_until_it_is_forgotten() -> None:
             world.net.loop.forget_coordinator(route)
 
 
-def test_a_coordinator_that_throttles_gets_the_next_request_later() -> None:
+@pytest.mark.parametrize("route", [ToCoordinator("group"), ToNode(1)])
+def test_a_broker_that_throttles_gets_the_next_request_later(route: Route) -> None:
     """KIP-219. A wait that is longer than the request's timeout does not make it fail."""
     world = World()
     world.net.loop.add(Watcher())
     world.throttle_ms = 5_000
-    outcome = world.call(ToCoordinator("group"))
+    outcome = world.call(route)
     world.net.run(lambda: outcome)
     world.throttle_ms = 0
     began = world.net.clock.now()
-    other = world.call(ToCoordinator("group"), timeout_ms=2_000)
-    own = world.call(ToCoordinator("group"), timeout_ms=2_000, connection="leave")
+    other = world.call(route, timeout_ms=2_000)
+    own = world.call(route, timeout_ms=2_000, connection="leave")
     world.net.run(lambda: own, seconds=1.0)
     assert isinstance(own[0], InitProducerIdResponse)
     world.net.rest(3.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kwire.cluster.security_properties import parse_jaas
+from kwire.cluster.jaas import parse_jaas
 from kwire.cluster.security_properties import tls_and_sasl as translate
 from kwire.errors import ConfigurationError
 from kwire.net import Tls
@@ -79,7 +79,7 @@ def test_translates(properties: dict[str, str], tls: Tls | None, sasl: Sasl | No
         ({"ssl.ca.location": "/ca"}, r"kafka.ssl.\* are given, but kafka.security.protocol is PLAINTEXT"),
         ({"security.protocol": "SSL", "sasl.username": "u"}, r"kafka.sasl.\* are given"),
         ({"security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is missing: give one of PLAIN"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "'GSSAPI': give one of PLAIN, SCRAM"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "EXTERNAL"}, "'EXTERNAL': give one of PLAIN, SCRAM"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "give kafka.sasl.jaas.config, or"),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": SCRAM},
@@ -141,3 +141,127 @@ def test_parse_jaas_refuses_without_showing_the_password(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_jaas(text, "PLAIN", "kafka.")
     assert "s3cret" not in str(caught.value)
+
+
+OAUTH = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.token.endpoint.url": "https://i/token",
+}
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+KEY = {"sasl.oauthbearer.assertion.private.key.file": "/k.pem", "sasl.oauthbearer.assertion.claim.iss": "me"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "sasl"),
+    [
+        (
+            {
+                "sasl.oauthbearer.client.credentials.client.id": "id",
+                "sasl.oauthbearer.client.credentials.client.secret": "s",
+                "sasl.oauthbearer.scope": "a b",
+                "ssl.ca.location": "/ca.pem",
+            },
+            Sasl.oauth_client_credentials("https://i/token", "id", "s", scope="a b", ca_file="/ca.pem"),
+        ),
+        (
+            {
+                "sasl.jaas.config": f'{MODULE} clientId="id" clientSecret="s" scope="x" extension_pool="p";',
+                "sasl.login.callback.handler.class": "org.apache.kafka.x.OAuthBearerLoginCallbackHandler",
+            },
+            Sasl.oauth_client_credentials("https://i/token", "id", "s", scope="x", extensions={"pool": "p"}),
+        ),
+        (
+            {
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.client.id": "id",
+                "sasl.oauthbearer.client.secret": "s",
+                "sasl.oauthbearer.extensions": "a=b,c=d",
+            },
+            Sasl.oauth_client_credentials("https://i/token", "id", "s", extensions={"a": "b", "c": "d"}),
+        ),
+        (
+            {**KEY, "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.x.JwtBearerJwtRetriever"},
+            Sasl.oauth_assertion("https://i/token", private_key="/k.pem", claims={"iss": "me"}),
+        ),
+        (
+            {**KEY, "sasl.oauthbearer.client.credentials.client.id": "id"},
+            Sasl.oauth_assertion(
+                "https://i/token",
+                private_key="/k.pem",
+                claims={"iss": "me"},
+                grant="client_credentials",
+                client_id="id",
+            ),
+        ),
+        ({"sasl.oauthbearer.token.endpoint.url": "file:///var/run/a%20token"}, Sasl.oauth_file("/var/run/a token")),
+    ],
+)
+def test_oauthbearer(properties: dict[str, str], sasl: Sasl) -> None:
+    assert translate({**OAUTH, **properties})[1] == sasl
+
+
+def test_a_delegation_token() -> None:
+    jaas = SCRAM.replace(";", ' tokenauth="true";')
+    given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": jaas}
+    assert translate(given)[1] == Sasl.delegation_token("u", "p", "SCRAM-SHA-256")
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({}, "client id or secret .* missing"),
+        ({"sasl.oauthbearer.jwt.retriever.class": "JwtBearerJwtRetriever"}, "assertion .* is missing"),
+        ({"sasl.login.callback.handler.class": "com.example.Mine"}, "names a class of Java"),
+        ({"sasl.jaas.config": 'PlainLoginModule required username="s3cret";'}, "does not fit"),
+    ],
+)
+def test_oauthbearer_refuses(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        translate({**OAUTH, **properties}, "kafka.")
+    assert "s3cret" not in str(caught.value)
+
+
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"
+
+
+@pytest.mark.parametrize(
+    ("properties", "sasl"),
+    [
+        ({}, Sasl.kerberos()),
+        (
+            {
+                "sasl.kerberos.service.name": "broker",
+                "sasl.jaas.config": f'{KRB5} useKeyTab=true storeKey=true keyTab="/k" principal="me@R";',
+            },
+            Sasl.kerberos("broker", keytab="/k", principal="me@R"),
+        ),
+        ({"sasl.jaas.config": f'{KRB5} useTicketCache=true serviceName="k";'}, Sasl.kerberos("k")),
+        (
+            {"sasl.jaas.config": f'{KRB5} useTicketCache=true ticketCache="/c" useKeyTab=false keyTab="/k";'},
+            Sasl.kerberos(ccache="/c"),
+        ),
+        (
+            {"sasl.kerberos.keytab": "/k", "sasl.kerberos.principal": "me", "sasl.kerberos.service.name": "kafka"},
+            Sasl.kerberos(keytab="/k", principal="me"),
+        ),
+    ],
+)
+def test_kerberos(properties: dict[str, str], sasl: Sasl) -> None:
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI", **properties}
+    assert translate(given) == (None, sasl)
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"sasl.jaas.config": f"{KRB5} useKeyTab=true;"}, "useKeyTab without keyTab"),
+        ({"sasl.jaas.config": f"{KRB5} serviceName=a;", "sasl.kerberos.service.name": "b"}, "differ"),
+        ({"sasl.jaas.config": PLAIN}, "does not fit the mechanism GSSAPI: it should look like `Krb5LoginModule"),
+        ({"sasl.kerberos.service.name": "kafka/host"}, "first part of the brokers' principal"),
+    ],
+)
+def test_kerberos_refuses(properties: dict[str, str], message: str) -> None:
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI", **properties}
+    with pytest.raises(ConfigurationError, match=message):
+        translate(given)

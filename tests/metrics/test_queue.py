@@ -38,6 +38,8 @@ def test_q77_to_q81_series_of_a_service_and_a_tracker() -> None:
     assert samples["kwire_queue_acked_total"] == 2
     assert samples["kwire_queue_in_progress"] == 1
     assert samples["kwire_queue_send_seconds_count"] == 3
+    assert samples["kwire_queue_total_seconds_count"] == 2
+    assert samples["kwire_queue_commit_seconds_count"] >= 1
     assert samples["kwire_queue_wait_seconds_count"] == 3
     assert samples["kwire_queue_processing_seconds_count"] == 2
     assert samples["kwire_queue_tracker_partitions"] <= 1

@@ -205,6 +205,17 @@ def translate_bootstrap(
     return decorate
 
 
+def typed(declared: Option, value: object) -> object:
+    """Return a property's value in the option's type: properties may be texts such as "5" or "true"."""
+    if isinstance(value, str) and not declared.kind.accepts(value):
+        word = value.strip().lower()
+        candidates: list[object] = [int(word)] if word.removeprefix("-").isdecimal() else []
+        for candidate in [*candidates, {"true": True, "false": False}.get(word), word]:
+            if candidate is not None and declared.kind.accepts(candidate):
+                return candidate
+    return value
+
+
 def near_names(name: str, known: Iterable[str], *, max_names: int = 1) -> list[str]:
     """Return the known names that are similar to an unknown one, the nearest first."""
     return get_close_matches(name, list(known), n=max_names)
@@ -320,22 +331,11 @@ def _translated(
     for name, value in values.items():
         meant = name if name in known else kwire_name(name)
         if meant is not None and meant in known:
-            arguments.append(f"{meant}={_converted(known[meant], value)!r}")
+            arguments.append(f"{meant}={typed(known[meant], value)!r}")
         else:
             hints.append(name_hint(client, name, known) or f"{name} has no counterpart")
     arguments += _security_arguments(security)
     return "; ".join([f"write {client}({', '.join(arguments)})", *hints])
-
-
-def _converted(declared: Option, value: object) -> object:
-    """Return a property's value in the option's type: properties may be texts such as "5" or "true"."""
-    if isinstance(value, str) and not declared.kind.accepts(value):
-        word = value.strip().lower()
-        candidates: list[object] = [int(word)] if word.removeprefix("-").isdecimal() else []
-        for candidate in [*candidates, {"true": True, "false": False}.get(word), word]:
-            if candidate is not None and declared.kind.accepts(candidate):
-                return candidate
-    return value
 
 
 def _security_arguments(properties: Mapping[str, object]) -> list[str]:

@@ -1,0 +1,223 @@
+"""The login of a client on virtual time: one token for all connections, refreshed ahead, without storms."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kwire.cluster.login import SharedLogin
+from kwire.errors import KerberosError, KwireError, LoginError
+from kwire.net import VirtualClock
+from kwire.session import Sasl
+from kwire.session.sasl.exchange import LaterClient, LoginTools, SaslClient
+from kwire.session.sasl.kerberos import KerberosClient, KerberosLogin, Ticket
+from kwire.session.sasl.oauth import OAuthClient
+
+
+class World:
+    """A login whose blocking calls run when the test says so."""
+
+    def __init__(self, sasl: Sasl | None = None, timeout_ms: int = 30_000) -> None:
+        self.clock = VirtualClock()
+        self.calls: list[Callable[[], object]] = []
+        self.fetches = 0
+        self.error: Exception | None = None
+        self.lifetime = 10_000.0
+        self.login = SharedLogin(
+            sasl or Sasl.oauth(self.token),
+            self.clock,
+            Random(1),
+            timeout_ms=timeout_ms,
+            wake=lambda: None,
+            submit=self.calls.append,
+        )
+
+    def token(self) -> tuple[str, float]:
+        self.fetches += 1
+        if self.error is not None:
+            raise self.error
+        return f"token-{self.fetches}", self.login.unix_time() + self.lifetime
+
+    def connect(self) -> list[Any]:
+        """Begin an exchange, and return the list that gets its first message or its error."""
+        results: list[Any] = []
+        client = self.login.exchange("h")
+        assert isinstance(client, LaterClient)
+        self.client: SaslClient = client
+        client.start().begin(results.append)  # type: ignore[union-attr]
+        return results
+
+    def run(self, seconds: float = 0.0) -> None:
+        """Advance the clock, and let the login and its threads work."""
+        self.clock.advance(seconds)
+        self.login.turn(self.clock.now())
+        calls, self.calls[:] = list(self.calls), []
+        for call in calls:
+            call()
+        self.login.turn(self.clock.now())
+
+
+def test_a_hundred_connections_need_one_token() -> None:
+    world = World()
+    waiting = [world.connect() for _ in range(100)]
+    world.run()
+    assert [result[0] for result in waiting] == [b"n,,\x01auth=Bearer token-1\x01\x01"] * 100
+    assert world.connect() == [b"n,,\x01auth=Bearer token-1\x01\x01"]  # at once
+    assert world.fetches == 1
+
+
+def test_a_token_is_refreshed_ahead_of_its_expiry_also_when_nobody_asks() -> None:
+    world = World()
+    world.connect()
+    world.run()
+    assert 8_000 <= world.login.deadline() <= 8_500
+    world.run(world.login.deadline())
+    assert world.fetches == 2
+    assert world.connect() == [b"n,,\x01auth=Bearer token-2\x01\x01"]
+
+
+def test_a_failed_refresh_is_repeated_every_ten_seconds_and_the_old_token_is_used() -> None:
+    world = World()
+    world.connect()
+    world.run()
+    world.error = OSError("down")
+    world.run(8_600)
+    for attempt in range(3, 10):
+        assert world.connect() == [b"n,,\x01auth=Bearer token-1\x01\x01"]
+        world.run(10)
+        assert world.fetches == attempt
+    world.error = None
+    world.run(10)
+    assert world.connect() == [b"n,,\x01auth=Bearer token-10\x01\x01"]
+
+
+def test_failures_while_connections_wait_back_off_to_ten_seconds() -> None:
+    world = World()
+    world.error = OSError("down")
+    failures = 0
+    for _ in range(6_000):  # ten minutes of a client that connects as fast as it may
+        results = world.connect()
+        world.run(0.1)
+        failures += sum(isinstance(result, LoginError) for result in results)
+    assert 60 <= world.fetches <= 85
+    assert failures
+    world.error = None
+
+
+def test_a_token_that_the_broker_rejects_is_not_used_again_and_others_are_fetched_with_back_off() -> None:
+    world = World()
+    for _ in range(1_200):  # two minutes
+        results = world.connect()
+        world.run(0.1)
+        for message in results:
+            assert isinstance(message, bytes)
+            client = world.client
+            assert isinstance(client._client, OAuthClient)  # type: ignore[attr-defined]
+            client.step(b'{"status":"invalid_token"}')
+    assert 10 <= world.fetches <= 30
+
+
+def test_a_source_that_does_not_return_fails_in_time_and_its_late_token_is_dropped() -> None:
+    world = World(timeout_ms=5_000)
+    results = world.connect()
+    (late,) = world.calls
+    world.calls.clear()
+    assert world.login.deadline() == 5.0
+    world.clock.advance(5.0)
+    world.login.turn(5.0)
+    assert isinstance(results[0], LoginError)
+    assert results[0].is_retriable
+    late()
+    world.login.turn(5.0)
+    world.run(1.0)
+    assert world.connect() != [b"n,,\x01auth=Bearer token-1\x01\x01"]
+
+
+@pytest.mark.parametrize("error", [ValueError("planted"), KwireError("planted")])
+def test_whatever_a_callable_raises_is_a_login_error(error: Exception) -> None:
+    world = World()
+    world.error = error
+    results = world.connect()
+    world.run()
+    assert isinstance(results[0], LoginError)
+
+
+def test_a_password_may_be_a_callable_which_is_called_for_each_authentication() -> None:
+    passwords = iter(["one", "two"])
+    world = World(Sasl("PLAIN", "alice", lambda: next(passwords)))
+    for password in ("one", "two"):
+        results = world.connect()
+        world.run()
+        assert results == [f"\0alice\0{password}".encode()]
+    results = world.connect()
+    world.run()
+    assert isinstance(results[0], LoginError)
+
+
+@dataclass(frozen=True)
+class Centre(KerberosLogin):
+    """Gives tickets for an hour each, and counts what it is asked for."""
+
+    asked: tuple[list[str], ...] = ([],)
+    gives: tuple[list[bool], ...] = ([True],)
+
+    def fetch(self, tools: LoginTools) -> Ticket:
+        self.asked[0].append("login")
+        return ServiceTickets(self, None, "alice@R", tools.unix_time(), tools.unix_time() + 3_600)
+
+
+class ServiceTickets(Ticket):
+    def client(self, host: str) -> KerberosClient:
+        assert isinstance(self.login, Centre)
+        self.login.asked[0].append(host)
+        if not self.login.gives[0][0]:
+            raise KerberosError("cannot get a ticket", reason="unknown service")
+        return KerberosClient(None, f"for {host}".encode(), ValueError)
+
+
+@pytest.fixture
+def centre(monkeypatch: pytest.MonkeyPatch) -> Centre:
+    monkeypatch.setitem(sys.modules, "gssapi", ModuleType("gssapi"))
+    return Centre(asked=([],), gives=([True],))
+
+
+def test_a_hundred_connections_need_one_login_of_kerberos(centre: Centre) -> None:
+    world = World(Sasl("GSSAPI", tokens=centre))
+    waiting = [world.connect() for _ in range(100)]
+    world.run()
+    world.run()
+    assert waiting == [[b"for h"]] * 100
+    assert centre.asked[0].count("login") == 1
+
+
+def test_a_login_of_kerberos_is_renewed_ahead_of_its_expiry(centre: Centre) -> None:
+    world = World(Sasl("GSSAPI", tokens=centre))
+    world.connect()
+    world.run()
+    assert 2_880 <= world.login.deadline() <= 3_300
+    world.run(world.login.deadline())
+    assert centre.asked[0].count("login") == 2
+
+
+def test_a_service_that_nobody_knows_is_not_asked_for_in_a_storm(centre: Centre) -> None:
+    centre.gives[0][0] = False
+    world = World(Sasl("GSSAPI", tokens=centre))
+    failures = 0
+    for _ in range(600):  # a minute of a client that connects as fast as it may
+        result = world.connect()
+        world.run()
+        world.run(0.1)
+        failures += bool(result) and isinstance(result[0], KerberosError)
+    assert 5 < failures < 40
+    centre.gives[0][0] = True
+    world.run(20)
+    result = world.connect()
+    world.run()
+    world.run()
+    assert result[0] == b"for h"
