@@ -5,8 +5,8 @@ brokers, errors and time.
 
     partition >= 0   records for that partition, chosen by the caller or by the key
     UNDESIGNATED     records without a key: the whole builder gets a partition when it is drained
-    UNROUTED         records without a partition, in order, while the topic's partition count is unknown; `route` moves
-                     each of them into a builder of the other kinds
+    UNROUTED         all records, in order, while the topic's partition count is unknown, also those whose partition the
+                     caller chose; `route` moves each of them into a builder of the other kinds
 
 All topics share one memory bound. A topic may hold at most SHARE times what is free at the moment (the dynamic
 threshold of shared-memory switches: Choudhury and Hahne, 1998), so one topic alone gets SHARE of SHARE + 1 parts.
@@ -325,7 +325,7 @@ class RecordAccumulator:
             state = self._topic(topic)
             slot = state.keyless if columns.partitions is None else columns.partitions
             values = columns.values_alone(start, end)
-            if values is None or not isinstance(slot, int):
+            if values is None or not isinstance(slot, int) or (slot >= 0 and not state.count):
                 placed, must_wake = self._append_each(topic, state, columns, start, end)
             else:
                 timestamp = cast("int", columns.timestamps)
@@ -473,8 +473,9 @@ class RecordAccumulator:
     def route(self, topic: str, count: int, ring: Iterable[int], waiting: Iterable[BatchBuilder], apart: bool) -> None:
         """Set a topic's partition count, and the `ring` of partitions used in turn where there is no hash.
 
-        Move the records without a partition, in `waiting` and in builders not taken yet, to their partitions' builders,
-        ahead of later records. `apart`: no other records join the builders of `waiting`, which keep their `since`.
+        Move the records that came before, in `waiting` and in builders not taken yet, to their partitions' builders,
+        in their order and ahead of later records. `apart`: no other records join the builders of `waiting`, which keep
+        their `since`.
         """
         with self._lock:
             state = self._topic(topic)
@@ -527,12 +528,15 @@ class RecordAccumulator:
     ) -> tuple[BatchBuilder, int, bool]:  # fmt: skip
         """Append a record for which there is memory; return its builder, its number and whether to wake the loop."""
         self._use(state, size)
+        chosen = None
         if slot is None:
             slot = self._slot(state, key)
+        elif slot >= 0 and not state.count:
+            chosen, slot = slot, UNROUTED
         builder = state.open.get(slot)
         if (
             builder is not None and not builder.is_closed and builder.size_bytes + size < builder.bytes_max
-            and terms is None and builder.terms is None
+            and terms is None and builder.terms is None and chosen is None
         ):  # fmt: skip
             return (
                 builder,
@@ -546,6 +550,8 @@ class RecordAccumulator:
         if slot == state.keyless and builder.terms is None:
             state.joined = builder
         number = builder._append(timestamp, key, value, headers, size)
+        if chosen is not None:
+            builder._chosen[number] = chosen
         must_wake = not self._is_woken and (is_due or builder.is_closed)
         if must_wake:
             self._is_woken = True
@@ -594,8 +600,10 @@ class RecordAccumulator:
         builder.is_closed = True
         children: list[tuple[BatchBuilder, int]] = []
         left = builder.buffered_bytes
-        for timestamp, key, value, headers in builder._rows():
-            size, slot = record_bytes_max(key, value, headers), self._slot(state, key)
+        for number, (timestamp, key, value, headers) in enumerate(builder._rows()):
+            size, slot = record_bytes_max(key, value, headers), builder._chosen.get(number)
+            if slot is None:
+                slot = self._slot(state, key)
             if not self._is_joined(state.open.get(slot), size, builder.terms):
                 self._begin(builder.topic, state, slot, builder.terms)
                 state.open[slot].since = builder.since

@@ -53,8 +53,8 @@ class BatchBuilder:
     """
 
     __slots__ = (
-        "_alike_until", "_children", "_count", "_dropped", "_encoded", "_headers", "_keys", "_late", "_lead", "_lock",
-        "_mark_times", "_marks", "_parts", "_reports", "_timestamp", "_value_records", "_values", "_whole",
+        "_alike_until", "_children", "_chosen", "_count", "_dropped", "_encoded", "_headers", "_keys", "_late", "_lead",
+        "_lock", "_mark_times", "_marks", "_parts", "_reports", "_timestamp", "_value_records", "_values", "_whole",
         "base_timestamp", "buffered_bytes", "bytes_max", "dispatch", "has_headers", "is_closed", "max_timestamp",
         "partition", "since", "size_bytes", "terms", "topic",
     )  # fmt: skip
@@ -93,6 +93,7 @@ class BatchBuilder:
         self._whole: Resolved | None = None  # the part that covers all records
         self._reports = DeliveryCallbacks()
         self._late: list[Waiter] | None = None
+        self._chosen: dict[int, int] = {}  # by number, the partition that the caller chose; of an UNROUTED builder
         self._children: list[tuple[BatchBuilder, int]] | None = None  # of a builder that was routed
         self._lock = lock or threading.RLock()
 

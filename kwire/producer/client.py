@@ -31,6 +31,7 @@ from kwire.cluster import (
     open_loop_thread,
 )
 from kwire.cluster.metadata import TOPIC_NAME_BYTES_MAX
+from kwire.cluster.telemetry import ClientTelemetry, Reading
 from kwire.errors import (
     PERMANENT_TOPIC_CODES,
     ClosedError,
@@ -43,7 +44,7 @@ from kwire.errors import (
     broker_error,
     timeout_error,
 )
-from kwire.options import check_names
+from kwire.option_checks import check_names
 from kwire.producer.accumulator import Append, BufferPool, PendingRecord, RecordAccumulator
 from kwire.producer.batch_builder import Dispatch
 from kwire.producer.bulk import (
@@ -71,7 +72,7 @@ from kwire.producer.message import (
     to_bytes,
     to_headers,
 )
-from kwire.producer.metrics import ProducerMetrics
+from kwire.producer.metrics import ProducerMetrics, readings
 from kwire.producer.options import ProducerSettings
 from kwire.producer.partitioner import own_rule, routing
 from kwire.producer.producer_request import DeliveryOptions, may_share
@@ -263,6 +264,7 @@ class ProducerClient:
             request_timeout_ms=config.request_timeout_ms,
             random=self._new_random(),
         )
+        self.telemetry = ClientTelemetry(self, self.runtime, is_on=self.settings.telemetry)
         self.metadata_waiter = MetadataWaiter(self.settings.metadata_max_idle_ms / 1000)
         self.is_started = False
         self._is_closing = False
@@ -285,6 +287,7 @@ class ProducerClient:
                 self.runtime.add(self.sender, "produce")
                 if self.custom_partitioner is not None:
                     self.runtime.add(self.metadata_waiter)
+                self.telemetry.start()
                 # A running loop keeps the runtime, and through it this object, alive until it is closed.
                 self._at_exit = weakref.finalize(self.runtime, _deliver_at_exit, self)
                 self.runtime.deliver_before_end(self._deliver_before_cluster_ends)
@@ -489,6 +492,13 @@ class ProducerClient:
     def metrics(self) -> ProducerMetrics:
         """Return a snapshot of the metrics. On the loop's thread, or while none runs."""
         return self.sender.metrics(self.runtime.metrics())
+
+    def telemetry_readings(self) -> list[Reading]:
+        return readings(self.runtime.on_loop_or_after(self.metrics))
+
+    def telemetry_resource(self) -> dict[str, str]:
+        id = self.settings.transactional_id
+        return {} if id is None else {"transactional_id": id}
 
     def timeout_error(self, what: str, timeout: float | None) -> RequestTimeoutError:
         """Return the error when `what` exceeded the caller's timeout. On the loop's thread, or while none runs."""

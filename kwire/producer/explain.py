@@ -204,13 +204,17 @@ class Explainer(NamedTuple):
         out = [batch for queue in queues for batch in queue.in_flight()]
         records = sum(map(len, waiting))
         reasons: list[Reason] = []
-        if held is not None and partition is None:
-            unplaced = [*held.awaiting_metadata, *held.undesignated]
+        if held is not None:
+            # Which partitions these are for is unknown until the topic is known.
+            unplaced = [*held.awaiting_metadata, *(held.undesignated if partition is None else ())]
             waiting += unplaced
             records += sum(map(len, unplaced))
-            reasons = self._of_topic(held, now, view)
-        elif queues:
-            reasons = self._of_partition(queues[0], now, view)
+            if partition is None:
+                reasons = self._of_topic(held, now, view)
+            elif queues and not queues[0].is_idle:
+                reasons = self._of_partition(queues[0], now, view)
+            elif unplaced:
+                reasons = self._held(held.partition(partition), unplaced[0], now, view)
         if self.buffer_pool.waiting_for(topic):
             reasons.append(self._memory(topic))
         unresolved = [batch for batch in waiting + out if not batch.is_completed]  # overdue batches have failed already

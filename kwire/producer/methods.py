@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from kwire.arguments import check_timeout
 from kwire.cluster import GroupMetadata, Topic
+from kwire.cluster.telemetry import ClientTelemetry, TelemetryMethods
 from kwire.cluster.waiting import Waiter
 from kwire.errors import (
     ClosedError,
@@ -52,7 +53,7 @@ _ABORT_SECONDS = 5.0
 _log = logging.getLogger("kwire.producer")
 
 
-class ProducerMethods:
+class ProducerMethods(TelemetryMethods):
     """The methods that wait. `_flush` here is the public `flush` of each producer, and so on."""
 
     _waiter: Waiter
@@ -332,6 +333,14 @@ class ProducerMethods:
 
     # -- the end
 
+    @property
+    def _telemetry(self) -> ClientTelemetry:
+        return self._core.telemetry
+
+    @property
+    def _request_timeout(self) -> float:
+        return self._core.runtime.config.request_timeout_ms / 1000
+
     async def _close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """Accept no more records, deliver those accepted, for at most `timeout` seconds, and end the threads.
 
@@ -366,6 +375,7 @@ class ProducerMethods:
                 except ClosedError:  # by another thread or task, just now
                     break
         finally:
+            await core.telemetry.end(self._waiter, timeout)
             await self._waiter.close(core.runtime, patience)
         return core.undelivered(late)
 

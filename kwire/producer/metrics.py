@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kwire.cluster import ClusterMetrics, Distribution
 from kwire.cluster.metrics import Histogram
+from kwire.cluster.telemetry import Reading, cluster_readings
 from kwire.errors import KwireError
 from kwire.producer.accumulator import BufferPool
 from kwire.producer.batch import ProducerBatch
@@ -55,6 +56,20 @@ class ProducerMetrics:
     senders_waiting: int
     queue_time: Distribution
     cluster: ClusterMetrics
+
+
+def readings(metrics: ProducerMetrics) -> list[Reading]:
+    """Return what brokers may subscribe to, under the names of Java's client."""
+    return [
+        *cluster_readings("producer", metrics.cluster),
+        Reading("producer.record.send", metrics.records_sent, is_count=True),
+        Reading("producer.record.retry", metrics.records_retried, is_count=True),
+        Reading("producer.record.error", metrics.records_failed, is_count=True),
+        Reading("producer.record.queue.time", metrics.queue_time),
+        Reading("producer.buffer.total.bytes", metrics.buffered_bytes_max),
+        Reading("producer.buffer.available.bytes", metrics.buffered_bytes_max - metrics.buffered_bytes),
+        Reading("producer.waiting.threads", metrics.senders_waiting),
+    ]
 
 
 class Counters:

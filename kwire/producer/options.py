@@ -9,7 +9,7 @@ from typing import Literal
 
 from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.errors import ConfigurationError
-from kwire.options import Choice, Flag, Text, Where, Whole, check_values, option
+from kwire.option_checks import Choice, Flag, Text, Where, Whole, check_values, option
 from kwire.producer.futures import CallbackExecutor
 from kwire.producer.partitioner import Partitioner, routing
 from kwire.producer.serializers import Serializer
@@ -72,12 +72,13 @@ class ProducerKwargs(ClientKwargs, total=False):
     metadata_max_idle_ms: int
     transactional_id: str | None
     transaction_timeout_ms: int
+    telemetry: bool
     callback_executor: CallbackExecutor | None
 
 
 @dataclass(frozen=True)
 class ProducerSettings:
-    """The options of a producer beyond those of every client; `kwire.options` says how an option is declared."""
+    """The options of a producer beyond those of every client; `kwire.option_checks` says how an option is declared."""
 
     acks: Acks = option(
         "all", Choice("all", -1, 0, 1), 'whose acknowledgement a record waits for: "all" in-sync replicas, 1: the '
@@ -152,6 +153,7 @@ class ProducerSettings:
     transaction_timeout_ms: int = option(
         60_000, Whole(1, INT32_MAX), "brokers abort a transaction that takes longer", unit=MS
     )
+    telemetry: bool = option(True, Flag(), "push metrics to brokers that subscribe to those of this client (KIP-714)")
     callback_executor: CallbackExecutor | None = option(
         None, _EXECUTOR, "what runs callbacks: a concurrent.futures.Executor, whose threads may change their order, or "
         "a function that gets each call to make; None: one thread of the producer's. `close` does not wait for it. "

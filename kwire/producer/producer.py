@@ -16,7 +16,7 @@ from typing import Self, TypeVar, Unpack, overload
 
 from kwire.cluster import ClientConfig, Cluster, ClusterEvent
 from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
-from kwire.options import documents_options, translate_bootstrap
+from kwire.option_checks import documents_options, translate_bootstrap
 from kwire.producer.accumulator import Append
 from kwire.producer.batch_builder import Dispatch
 from kwire.producer.client import ProducerClient, check_topic
@@ -139,6 +139,7 @@ class Producer(ProducerMethods):
     flush = blocking(ProducerMethods._flush)
     explain = blocking(ProducerMethods._explain)
     metrics = blocking(ProducerMethods._metrics)
+    client_instance_id = blocking(ProducerMethods._client_instance_id)
     close = blocking(ProducerMethods._close)
 
     async def _append(self, append: Append[T], terms: DeliveryOptions | None = None) -> T:

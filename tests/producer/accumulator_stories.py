@@ -5,6 +5,7 @@ Each step does the same to both sides and returns what can be seen of it; the ca
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from random import Random
 from types import ModuleType
@@ -210,7 +211,8 @@ class Story:
         topic, count = chance.choice(TOPICS), chance.randint(1, 40)
         values: list[bytes | None] = [bytes(chance.choice([0, 10, 200])) for _ in range(count)]
         keys: list[bytes | None] = [b"%d" % (number % 5) for number in range(count)]
-        columns = ManyColumns(values, chance.choice([None, keys]), None, NOW, chance.choice([None, 1]))
+        each = array("i", [chance.choice([-1, 0, 1, 700]) for _ in range(count)])
+        columns = ManyColumns(values, chance.choice([None, keys]), None, NOW, chance.choice([None, 1, each]))
 
         def act(side: Side) -> Any:
             after, too_large, stretches, order = side.accumulator.append_many(topic, columns, 0, count)

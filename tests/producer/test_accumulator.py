@@ -326,6 +326,45 @@ def test_route_moves_records_in_order_with_their_callbacks_and_waiters(made: Any
     assert not taken.add_waiter(0, futures[0], called.append, None)
 
 
+ONE_OF_TWO = b"1"  # the key's partition of four is 3, of two 1
+NOT_KNOWN_YET = [(b"0", None), (b"1", 1), (b"2", 0), (b"3", None), (b"4", 1), (b"5", 700), (b"6", None), (b"7", 1)]
+IN_ORDER = {0: [b"2"], 1: [b"0", b"1", b"3", b"4", b"6", b"7"], 700: [b"5"]}
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_records_by_key_and_by_partition_keep_their_order_until_partitions_are_known(made: Any, is_taken: bool) -> None:
+    """A record for a partition that the caller chose does not overtake one that gets this partition by its key."""
+    accumulators = Accumulators(made)
+    accumulators.know(count=0)
+    futures: list[Any] = []
+    waiting: list[Any] = []
+    for value, partition in NOT_KNOWN_YET:
+        futures.append(accumulators.accumulator.send("t", value, ONE_OF_TWO, partition=partition))
+        waiting += accumulators.accumulator.take() if is_taken else []
+    accumulators.know(count=2, waiting=waiting)
+    futures.append(accumulators.accumulator.send("t", b"8", partition=0))
+    builders = {builder.partition: builder for builder in accumulators.accumulator.take()}
+    assert {partition: values(builder) for partition, builder in builders.items()} == IN_ORDER | {0: [b"2", b"8"]}
+    for builder in builders.values():
+        builder.resolve(0, len(builder), 10, -1, None)
+    partitions = [future._builder.outcome(future._number)[0] for future in futures]
+    assert partitions == [1, 1, 0, 1, 1, 700, 1, 1, 0]
+
+
+@pytest.mark.parametrize("partitions", [1, array("i", [-1, 1, 0, -1, 1, 700, -1, 1])])
+def test_many_records_keep_their_order_until_partitions_are_known(made: Any, partitions: Any) -> None:
+    accumulators = Accumulators(made)
+    accumulators.accumulator.append("t", None, NOW, ONE_OF_TWO, b"before", (), 60, None)
+    given = ManyColumns([value for value, _ in NOT_KNOWN_YET], [ONE_OF_TWO] * 8, None, NOW, partitions)
+    (after, too_large, placed, order) = accumulators.accumulator.append_many("t", given, 0, 8)
+    assert (after, too_large, [one[1:] for one in placed], order) == (8, 0, [(1, 8)], None)
+    accumulators.accumulator.append_many("t", ManyColumns([b"after"], None, None, NOW, 1), 0, 1)
+    accumulators.know(count=2)
+    expected = {1: [b"%d" % number for number in range(8)]} if partitions == 1 else IN_ORDER
+    expected = expected | {1: [b"before", *expected[1], b"after"]}
+    assert {builder.partition: values(builder) for builder in accumulators.accumulator.take()} == expected
+
+
 def test_a_forgotten_topic_starts_again_after_its_records_are_taken(made: Any) -> None:
     accumulators = Accumulators(made)
     accumulators.know(count=4)

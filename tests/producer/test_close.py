@@ -21,6 +21,7 @@ from kwire.producer.client import CLOSE_SECONDS, RAISED_SECONDS, UNREACHED_SECON
 from kwire.producer.explain import Hold
 from kwire.producer.transaction import TransactionState
 from kwire.protocol import ApiKey
+from tests.waiting import wait_until
 
 PATIENCE = 30
 NOBODY = "localhost:1"
@@ -47,15 +48,6 @@ def ending(cluster: Cluster) -> str:
     transaction = cluster.call(lambda state, now: state.transactions.get("x"))
     assert transaction is not None
     return transaction.state.value
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(PATIENCE * 100):
-        if is_so():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it never came to pass")
 
 
 # -- no more records

@@ -28,6 +28,7 @@ from kwire.errors import (
     RequestTimeoutError,
     TopicError,
 )
+from kwire.producer.accumulator import murmur2_partition
 from kwire.producer.options import CompressionName
 from kwire.protocol import ApiKey
 from tests.producer.conftest import PARTITIONS
@@ -90,6 +91,18 @@ def test_offsets_are_those_in_the_log(cluster: Cluster) -> None:
             metadata = response.result(PATIENCE)
             record = cluster.log("t", metadata.partition).records()[metadata.offset]
             assert (record.value, record.timestamp_ms) == (b"%d" % n, metadata.timestamp_ms)
+
+
+def test_records_by_key_and_by_partition_are_in_order_although_the_topic_was_unknown(cluster: Cluster) -> None:
+    """One partition gets both kinds of records; the first of them wait for the metadata of their topic."""
+    keys = {murmur2_partition(b"%d" % number, PARTITIONS): b"%d" % number for number in range(100)}
+    with kwire.Producer(cluster.bootstrap) as producer:
+        for number in range(300):
+            partition = number // 2 % PARTITIONS
+            place: Any = {"key": keys[partition]} if number % 2 else {"partition": partition}
+            producer.send("t", b"%d" % number, **place)
+        producer.flush(PATIENCE)
+    check_all_stored_once_in_order(cluster, 300)
 
 
 def test_brokers_stop_and_come_back_and_leaders_move(cluster: Cluster) -> None:
