@@ -659,6 +659,7 @@ class ClassicMembership(GroupMember):
 
     def _heartbeat_request(self) -> PendingRequest:
         self._heartbeat = token = object()
+        self._heartbeat_at = inf  # until its response, or a round that ends before that
         sent = self.member_id, self.epoch
 
         def build(version: int) -> HeartbeatRequest:
@@ -675,7 +676,8 @@ class ClassicMembership(GroupMember):
             if self._heartbeat is not token:
                 return
             self._now, self._heartbeat = now, None
-            self._heartbeat_at = now + self._pace.wait(self.options.heartbeat_interval_ms / 1000)
+            next_at = now + self._pace.wait(self.options.heartbeat_interval_ms / 1000)
+            self._heartbeat_at = min(self._heartbeat_at, next_at)
             if isinstance(result, HeartbeatResponse):
                 self._heartbeat_failures = 0
                 self._handle_heartbeat(result.error_code, sent, now)

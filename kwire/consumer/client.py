@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
 
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, ClientConfig, Cluster, ClusterEvent, StateMachine, open_loop_thread
+from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods
 from kwire.cluster.waiting import Waiter
 from kwire.consumer.arguments import (
     ELSEWHERE,
@@ -59,7 +60,7 @@ from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerOptions
 from kwire.consumer.rebalance import RebalanceStep
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import ClosedError, ConfigurationError, KwireError, RequestTimeoutError, WakeupError
-from kwire.options import check_names
+from kwire.option_checks import check_names
 from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ _GRACE = 5.0
 T = TypeVar("T")
 
 
-class ConsumerClient:
+class ConsumerClient(TelemetryMethods):
     """The methods of both faces. `_waiter` is how the face waits, or the thread that ends the consumer's cluster."""
 
     _waiter: Waiter
@@ -95,6 +96,12 @@ class ConsumerClient:
     @abstractmethod
     def _free_memory(self) -> None:
         """Note that this consumer reads no more. With C, the last one frees the memory pooled for records."""
+
+    @abstractmethod
+    def telemetry_readings(self) -> Iterable[Reading]: ...
+
+    @abstractmethod
+    def telemetry_resource(self) -> Mapping[str, str]: ...
 
     def _set_up(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> None:
         check_names(self._name, bootstrap, options, ConsumerOptions, ClientConfig)
@@ -120,6 +127,7 @@ class ConsumerClient:
             wall_ms=self._runtime.clock.time_ms,
             committed=self._commits,
         )
+        self._client_telemetry = ClientTelemetry(self, self._runtime, is_on=self._options.telemetry)
         self._lock = threading.RLock()
         self._shared_at = 0.0  # when this task last let others run
         self._buffers: dict[TopicPartition, PartitionBuffer] = {}
@@ -136,6 +144,14 @@ class ConsumerClient:
         self._is_woken = False
         # What was returned since the program last polled, with the position before and the leader epoch.
         self._in_hand: list[HandedOut] = []
+
+    @property
+    def _telemetry(self) -> ClientTelemetry:
+        return self._client_telemetry
+
+    @property
+    def _request_timeout(self) -> float:
+        return self._config.request_timeout_ms / 1000
 
     def _open_loop(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> LoopThread:
         return open_loop_thread(self._name, bootstrap, options, "consumer")
@@ -191,6 +207,7 @@ class ConsumerClient:
             self._runtime.add(self._fetcher, "fetch")
             if self._commits is not None:
                 self._runtime.add(self._commits)
+            self._client_telemetry.start()
 
     def assignment(self) -> list[TopicPartition]:
         """Return the assigned partitions, in the order of `assign`."""

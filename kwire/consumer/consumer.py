@@ -12,7 +12,7 @@ from kwire.consumer.group_client import GroupClient
 from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerKwargs, ConsumerOptions
 from kwire.consumer.processor import Processor, ProcessorKwargs, ProcessorOptions, make_processor
 from kwire.consumer.record import ConsumerRecord
-from kwire.options import documents_keywords, documents_options, translate_bootstrap
+from kwire.option_checks import documents_keywords, documents_options, translate_bootstrap
 from kwire.records.reader import RecordIterator
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Consumer(GroupClient, RecordIterator):
     lag = blocking(GroupClient._lag)
     explain = blocking(GroupClient._explain)
     metrics = blocking(GroupClient._metrics)
+    client_instance_id = blocking(GroupClient._client_instance_id)
     commit = blocking(GroupClient._commit)
     committed = blocking(GroupClient._committed)
     close = blocking(GroupClient._close)

@@ -124,8 +124,13 @@ class GroupClient(ReportingClient):
             self._subscription, self._is_assigned = None, False
 
     def group_metadata(self) -> GroupMetadata:
-        """Return the group and the member at this moment, for `Producer.send_offsets`."""
-        return self._group_commits().generation
+        """Return the group and the member at this moment, for `Producer.send_offsets`.
+
+        While the program has records of partitions that were taken away, the generation is -1, which brokers refuse:
+        without callbacks the member may be in its group again, and the records are those of another owner.
+        """
+        generation = self._group_commits().generation
+        return generation._replace(generation_id=-1) if self._lost_in_hand else generation
 
     @property
     def rebalance_pending(self) -> bool:
@@ -292,6 +297,9 @@ class GroupClient(ReportingClient):
                 self._fetch_buffer.wake_all()
                 await self._waiter.shielded(self._end_membership(_LEAVE_MODES[leave], deadline))
         finally:
+            await self._client_telemetry.end(
+                self._waiter, None if deadline is None else deadline - self._runtime.clock.now()
+            )
             await self._waiter.close(
                 self._runtime, None if deadline is None else max(1.0, deadline - self._runtime.clock.now())
             )

@@ -47,6 +47,8 @@ class CommittingClient(ConsumerClient):
         self._counters = ConsumerCounters()
         self._auto_commit: AutoCommit | None = None
         self._iterating: PartitionBuffer | None = None
+        # Partitions that went while the program had records of them; until it polls, also if they have come back.
+        self._lost_in_hand: set[TopicPartition] = set()
         self._swept_at = 0.0
         self._processor: ParallelProcessor | None = None
         if options.group is None:
@@ -278,6 +280,9 @@ class CommittingClient(ConsumerClient):
             offsets = self._all_offsets()
         else:
             offsets = self._offsets_of(what)
+            for key in offsets:
+                if key in self._lost_in_hand:
+                    raise self._taken_away(key)
         for key, offset in offsets.items():
             buffer = self._buffers.get(key)
             if buffer is not None:  # else the coordinator's errors say so
@@ -311,15 +316,18 @@ class CommittingClient(ConsumerClient):
         for span in batch.spans:
             key = span.topic, span.partition
             if self._buffers.get(key) is not span.buffer:
-                raise CommitFailedError(
-                    "the partition was taken away since the batch was polled: nothing was committed",
-                    topic=span.topic,
-                    partition=span.partition,
-                    group=self._options.group,
-                    remedy="its new owner processes from the last committed offset",
-                )
+                raise self._taken_away(key)
             found[key] = Offset(span.end, span.leader_epoch)
         return found
+
+    def _taken_away(self, key: TopicPartition) -> CommitFailedError:
+        return CommitFailedError(
+            "the partition was taken away since the program polled: nothing was committed",
+            topic=key[0],
+            partition=key[1],
+            group=self._options.group,
+            remedy="its new owner processes from the last committed offset",
+        )
 
     # -- transactions
 

@@ -11,13 +11,14 @@ from typing import TypeVar
 
 from kwire.cluster import ClusterMetrics, Distribution
 from kwire.cluster.metrics import Histogram
+from kwire.cluster.telemetry import Reading
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.commits import CommitManager
 from kwire.consumer.explain import ConsumerExplanation, WaitReason, explain_group, explain_partitions
 from kwire.consumer.group_member import Member, MemberState
 from kwire.consumer.group_steps import RebalancingClient
 from kwire.consumer.lag import Lag, lag_of
-from kwire.consumer.metrics import ConsumerMetrics
+from kwire.consumer.metrics import ConsumerMetrics, readings
 from kwire.consumer.subscription import Subscription
 from kwire.errors import ClosedError
 
@@ -110,6 +111,17 @@ class ReportingClient(RebalancingClient):
     @property
     def client_id(self) -> str:
         return self._config.client_id
+
+    def telemetry_readings(self) -> list[Reading]:
+        return readings(self.collect_metrics())
+
+    def telemetry_resource(self) -> dict[str, str]:
+        options, member = self._options, self.member
+        known = {
+            "client_rack": options.rack, "group_id": options.group, "group_instance_id": options.group_instance_id,
+            "group_member_id": member.id,
+        }  # fmt: skip
+        return {name: value for name, value in known.items() if value}
 
     def _loop_metrics(self) -> tuple[ClusterMetrics, Distribution, Distribution]:
         commits = Histogram() if self._commits is None else self._commits.latency

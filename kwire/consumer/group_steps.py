@@ -41,6 +41,7 @@ class RebalancingClient(CommittingClient):
         self._steps: deque[RebalanceStep] = deque()
         self._is_stepping = False
         self._has_revoked = False  # on_revoked ran, and on_assigned of the same round has not
+        self._read_by: object = None  # the thread or task that polls now; only with commit="auto"
         self._called_back_by: tuple[object, str] | None = None  # who runs a callback now, and which
         self._pending_starts: dict[TopicPartition, Start] = {}  # of on_assigned, until it returns
         self._on_rebalance_pending: Callable[[list[TopicPartition]], object] | None = None
@@ -66,6 +67,7 @@ class RebalancingClient(CommittingClient):
 
     def _begin_read(self, what: str) -> None:
         self._check_not_in_callback(what)
+        self._check_only_reader(what)
         super()._begin_read(what)
         with self._lock:
             counters = self._counters
@@ -76,9 +78,30 @@ class RebalancingClient(CommittingClient):
                 self._in_hand.clear()
                 return
             self._gate.enter(self._runtime.clock.now)
+            self._lost_in_hand.clear()
             self._mark_in_hand()
 
+    def _check_only_reader(self, what: str) -> None:
+        """Raise GroupError if another caller reads at this moment: with commit="auto" that loses records.
+
+        Each of them would count what the other has in hand as processed.
+        """
+        if self._commits is None or self._options.commit != "auto":
+            return
+        caller = self._waiter.caller()
+        with self._lock:
+            if self._read_by is not None and self._read_by != caller:
+                raise GroupError(
+                    f"{what} was called while another thread or task reads from this consumer, which has "
+                    'commit="auto": each counts what the other works on as processed',
+                    remedy='give commit="marks" and mark() each record when its work is done, let consumer.process() '
+                    "share the work out, or give each thread a consumer of its own",
+                    group=self._options.group,
+                )
+            self._read_by = caller
+
     def _end_read(self, *, is_iteration: bool) -> None:
+        self._read_by = None
         if self._commits is None:
             return
         with self._lock:
@@ -244,6 +267,8 @@ class RebalancingClient(CommittingClient):
             buffer = self._buffers.pop(key, None)
             self._pending_starts.pop(key, None)
             if buffer is not None:
+                if any(one[0] is buffer for one in self._in_hand):
+                    self._lost_in_hand.add(key)
                 self._in_hand = [one for one in self._in_hand if one[0] is not buffer]
                 if buffer.is_ready:
                     self._ready.remove(buffer)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kwire.cluster import ClusterMetrics, Distribution
+from kwire.cluster.telemetry import Reading, api_latency, cluster_readings
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.lag import Lag
 
@@ -63,3 +64,23 @@ class ConsumerMetrics:
     last_poll_seconds: float
     lag: Mapping[TopicPartition, Lag]
     cluster: ClusterMetrics
+
+
+def readings(metrics: ConsumerMetrics) -> list[Reading]:
+    """Return what brokers may subscribe to, under the names of Java's client."""
+    lags = {key: lag.records for key, lag in metrics.lag.items() if lag.records is not None}
+    return [
+        *cluster_readings("consumer", metrics.cluster),
+        Reading("consumer.last.poll.seconds.ago", metrics.last_poll_seconds),
+        Reading("consumer.coordinator.assigned.partitions", metrics.assigned_partitions),
+        Reading("consumer.coordinator.commit.latency", metrics.commit_time),
+        Reading("consumer.coordinator.rebalance", metrics.rebalances, is_count=True),
+        Reading("consumer.coordinator.rebalance.latency", metrics.rebalance_time),
+        Reading("consumer.fetch.manager.fetch.latency", api_latency("Fetch", metrics.cluster)),
+        Reading("consumer.fetch.manager.records.consumed", metrics.records_consumed, is_count=True),
+        Reading("consumer.fetch.manager.records.lag.max", max(lags.values(), default=0)),
+        *(
+            Reading("consumer.fetch.manager.records.lag", lag, labels={"topic": topic, "partition": str(partition)})
+            for (topic, partition), lag in lags.items()
+        ),
+    ]

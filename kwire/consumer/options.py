@@ -11,7 +11,7 @@ from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.consumer.assignors import AssignorChoice, make_assignors
 from kwire.consumer.offsets import Ago, AtTimestamp
 from kwire.errors import ConfigurationError
-from kwire.options import Choice, Flag, Text, Where, Whole, check_values, option
+from kwire.option_checks import Choice, Flag, Text, Where, Whole, check_values, option
 
 GroupProtocol = Literal["auto", "classic", "consumer"]
 CommitMode = Literal["auto", "marks", "manual"]
@@ -82,6 +82,7 @@ class ConsumerKwargs(ClientKwargs, total=False):
     max_buffered_bytes: int
     unknown_topic_timeout_ms: int
     rack: str
+    telemetry: bool
     check_crc: bool
     max_decompressed_bytes: int
 
@@ -180,6 +181,7 @@ class ConsumerOptions:
         Text(may_be_empty=True),
         "read from a replica of the same rack, if the brokers are configured for it (KIP-392)",
     )
+    telemetry: bool = option(True, Flag(), "push metrics to brokers that subscribe to those of this client (KIP-714)")
     check_crc: bool = option(True, Flag(), "whether to verify the checksums of batches")
     max_decompressed_bytes: int = option(
         256 * 1024 * 1024, Whole(1, INT32_MAX), "a compressed batch that becomes larger is an error", unit="bytes"

@@ -21,7 +21,7 @@ from kwire.consumer.record import ConsumerRecord
 from kwire.consumer.shards import ShardQueue, WorkPartition
 from kwire.consumer.workers import Handling, TaskWorkers, make_workers
 from kwire.errors import ClosedError, ConfigurationError, ProcessingError, WakeupError
-from kwire.options import Where, Whole, check_names, check_values, option
+from kwire.option_checks import Where, Whole, check_names, check_values, option
 
 _log = logging.getLogger("kwire.consumer")
 

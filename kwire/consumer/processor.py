@@ -48,7 +48,7 @@ from kwire.consumer.record import ConsumerRecord
 from kwire.consumer.shards import Order, ShardQueue, WorkPartition
 from kwire.consumer.workers import Handling
 from kwire.errors import ConfigurationError, KwireError
-from kwire.options import Choice, Flag, Where, Whole, option
+from kwire.option_checks import Choice, Flag, Where, Whole, option
 
 if TYPE_CHECKING:
     from kwire.consumer.group_client import GroupClient

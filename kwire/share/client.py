@@ -28,6 +28,7 @@ from kwire.cluster import (
     is_topic_name,
     open_loop_thread,
 )
+from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods
 from kwire.cluster.waiting import BLOCKING, Waiter, run_blocking
 from kwire.consumer.arguments import TopicPartition, check_count, checked_partition
 from kwire.errors import (
@@ -40,14 +41,14 @@ from kwire.errors import (
     WakeupError,
     timeout_error,
 )
-from kwire.options import check_names
+from kwire.option_checks import check_names
 from kwire.share.acknowledgements import Acknowledgements, AcknowledgeType, PendingAcknowledgements
 from kwire.share.acquired import AcquiredRecords
 from kwire.share.buffer import AcknowledgeResult, ShareBuffer
 from kwire.share.explain import ShareExplanation, explain
 from kwire.share.fetcher import ShareFetcher
 from kwire.share.membership import MemberState, PollTimer, ShareMembership
-from kwire.share.metrics import ShareConsumerMetrics
+from kwire.share.metrics import ShareConsumerMetrics, readings
 from kwire.share.options import CLIENT_DEFAULTS, ShareConsumerOptions
 from kwire.share.record import ShareRecord
 
@@ -77,7 +78,7 @@ _ELSEWHERE: Mapping[str, str] = {
 T = TypeVar("T")
 
 
-class ShareConsumerClient:
+class ShareConsumerClient(TelemetryMethods):
     """The methods of both faces. `_waiter` is how the face waits, `_name` the face in errors."""
 
     _waiter: Waiter
@@ -114,6 +115,7 @@ class ShareConsumerClient:
             post_error=self._buffer.post,
         )
         self._fetcher.member_id = self._membership.member_id
+        self._client_telemetry = ClientTelemetry(self, self._runtime, is_on=self._options.telemetry)
         self._lock = threading.RLock()
         self._topics: tuple[str, ...] = ()
         self._on_acknowledged: OnAcknowledged | None = None
@@ -130,6 +132,14 @@ class ShareConsumerClient:
         self._is_closed = False
         self._is_woken = False
         self._runtime.deliver_before_end(self._close_with_cluster)
+
+    @property
+    def _telemetry(self) -> ClientTelemetry:
+        return self._client_telemetry
+
+    @property
+    def _request_timeout(self) -> float:
+        return self._config.request_timeout_ms / 1000
 
     def _open_loop(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> LoopThread:
         return open_loop_thread(self._name, bootstrap, options, "share consumer")
@@ -168,6 +178,7 @@ class ShareConsumerClient:
                 self._is_started = True
                 self._runtime.add(self._membership)
                 self._runtime.add(self._fetcher, "fetch")
+                self._client_telemetry.start()
             self._runtime.call_soon(self._membership.subscribe, names)
 
     async def _unsubscribe(self) -> None:
@@ -519,6 +530,13 @@ class ShareConsumerClient:
     def client_id(self) -> str:
         return self._config.client_id
 
+    def telemetry_readings(self) -> list[Reading]:
+        return readings(self.collect_metrics())
+
+    def telemetry_resource(self) -> dict[str, str]:
+        known = {"client_rack": self._options.rack, "group_id": self._options.group_id}
+        return {name: value for name, value in known.items() if value} | {"group_member_id": self._membership.member_id}
+
     def _all_metrics(self, cluster: ClusterMetrics) -> ShareConsumerMetrics:
         fetcher, membership = self._fetcher, self._membership
         with self._lock:
@@ -598,6 +616,7 @@ class ShareConsumerClient:
             if self._is_started and not self._runtime.is_closed and not self._runtime.is_forked:
                 await waiter.shielded(self._leave(waiter, clock.now() + seconds * _CLOSE_FRACTION, deadline))
         finally:
+            await self._client_telemetry.end(waiter, deadline - clock.now())
             await waiter.close(self._runtime, max(1.0, deadline - clock.now()))
             self._buffer.close(ClosedError("the share consumer is closed"))
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kwire.cluster import ClusterMetrics
+from kwire.cluster.telemetry import Reading, api_latency, cluster_readings
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +43,16 @@ class ShareConsumerMetrics:
     gaps: int
     in_hand_records: int
     cluster: ClusterMetrics
+
+
+def readings(metrics: ShareConsumerMetrics) -> list[Reading]:
+    """Return what brokers may subscribe to, under the names of Java's client."""
+    sent = metrics.accepted + metrics.released + metrics.rejected + metrics.renewed
+    return [
+        *cluster_readings("consumer", metrics.cluster),
+        Reading("consumer.share.coordinator.heartbeat", metrics.heartbeats, is_count=True),
+        Reading("consumer.share.fetch.manager.acknowledgements.send", sent, is_count=True),
+        Reading("consumer.share.fetch.manager.acknowledgements.error", metrics.failed_acknowledgements, is_count=True),
+        Reading("consumer.share.fetch.manager.fetch.latency", api_latency("ShareFetch", metrics.cluster)),
+        Reading("consumer.share.fetch.manager.records.consumed", metrics.polled_records, is_count=True),
+    ]

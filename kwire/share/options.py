@@ -11,7 +11,7 @@ from typing import Literal
 
 from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.errors import ConfigurationError
-from kwire.options import Choice, Flag, Text, Where, Whole, check_values, option
+from kwire.option_checks import Choice, Flag, Text, Where, Whole, check_values, option
 
 AcknowledgementMode = Literal["explicit", "implicit"]
 AcquireMode = Literal["batch_optimized", "record_limit"]
@@ -39,6 +39,7 @@ class ShareConsumerKwargs(ClientKwargs, total=False):
     min_bytes: int
     max_bytes: int
     rack: str
+    telemetry: bool
     check_crc: bool
 
 
@@ -72,6 +73,7 @@ class ShareConsumerOptions:
         16 * 1024 * 1024, Whole(1, INT32_MAX), "the limit of one fetch from one broker", unit="bytes"
     )
     rack: str = option("", Text(may_be_empty=True), "the rack, for the assignment")
+    telemetry: bool = option(True, Flag(), "push metrics to brokers that subscribe to those of this client (KIP-714)")
     check_crc: bool = option(True, Flag(), "whether to verify the checksums of batches")
 
     def __post_init__(self) -> None:

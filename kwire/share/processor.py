@@ -34,7 +34,7 @@ from kwire.consumer.progress import NoProgress
 from kwire.consumer.shards import ShardQueue
 from kwire.consumer.workers import Handling
 from kwire.errors import ConfigurationError, LockLostError
-from kwire.options import Whole, option
+from kwire.option_checks import Whole, option
 from kwire.share.record import ShareRecord
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, Self, Unpack
 
 from kwire.cluster import ClientConfig, Cluster
 from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
-from kwire.options import documents_keywords, documents_options, translate_bootstrap
+from kwire.option_checks import documents_keywords, documents_options, translate_bootstrap
 from kwire.share.client import ShareConsumerClient
 from kwire.share.options import CLIENT_DEFAULTS, ShareConsumerKwargs, ShareConsumerOptions
 from kwire.share.processor import ShareProcessor, ShareProcessorKwargs, ShareProcessorOptions, make_share_processor
@@ -48,6 +48,7 @@ class ShareConsumer(ShareConsumerClient):
     poll = blocking(ShareConsumerClient._poll)
     commit = blocking(ShareConsumerClient._commit)
     metrics = blocking(ShareConsumerClient._metrics)
+    client_instance_id = blocking(ShareConsumerClient._client_instance_id)
     explain = blocking(ShareConsumerClient._explain)
     close = blocking(ShareConsumerClient._close)
 

@@ -651,6 +651,24 @@ def test_after_a_rebalance_heartbeats_begin_close_together_and_double_up_to_the_
     assert gaps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0])
 
 
+def test_the_response_to_an_older_heartbeat_does_not_put_the_next_one_off() -> None:
+    """I8: it was on its way during a whole round."""
+    world = World(heartbeat_interval_ms=1_000)
+    world.joined(*T)
+    for _ in range(6):
+        world.heartbeat()
+    old = world.until("Heartbeat")
+    world.commit({T[0]: 7})
+    respond_commit(world.turn_one("OffsetCommit"), E.REBALANCE_IN_PROGRESS)
+    world.join()
+    joined_at = world.now
+    world.sync(*T)
+    assert world.turn(0.05) == []
+    refuse(old, E.ILLEGAL_GENERATION)
+    world.until("Heartbeat")
+    assert world.now <= joined_at + 0.2
+
+
 def test_s20_a_coordinator_that_loads_is_not_looked_up() -> None:
     """S20 (KPY #3082)."""
     world = World()

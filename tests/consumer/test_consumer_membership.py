@@ -262,6 +262,9 @@ def test_s35_a_duplicate_partition_is_one() -> None:
     respond(world.beat(), 1, T[0], T[0], T[1], ("t", -1))
     world.turn()
     assert world.caller.events == [("assigned", [T[0], T[1]])]
+    assert world.is_in(S.STABLE)
+    world.turn(5.1)
+    assert world.caller.events == [("assigned", [T[0], T[1]])]
 
 
 def test_s05_a_topic_that_is_not_known_yet_takes_nothing_away() -> None:

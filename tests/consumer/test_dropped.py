@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
@@ -16,6 +16,7 @@ import kwire.aio
 from kwire import Consumer
 from kwire.broker import Cluster, Mute
 from tests.consumer.embedded import fill
+from tests.waiting import wait_until
 
 PATIENCE = 20.0
 
@@ -47,13 +48,7 @@ def drop(held: list[Any]) -> None:
 
 def until_owned(consumer: Consumer, count: int) -> None:
     consumer.subscribe(["t"])
-    until(lambda: consumer.poll(1, 0.05) is not None and len(consumer.assignment()) == count)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = monotonic() + PATIENCE
-    while not condition():
-        assert monotonic() < end, "it takes too long"
+    wait_until(lambda: consumer.poll(1, 0.05) is not None and len(consumer.assignment()) == count)
 
 
 def options(protocol: str, **more: Any) -> Any:
@@ -70,7 +65,7 @@ def test_a_dropped_member_leaves_at_once(cluster: Cluster, protocol: str) -> Non
     with Consumer(cluster.bootstrap, commit="manual", **options(protocol)) as other:
         until_owned(other, 2)  # a session would last 45 s
         assert set(other.committed().values()) == {None}
-    until(lambda: not member_threads())
+    wait_until(lambda: not member_threads())
 
 
 def test_a_dropped_member_of_asyncio_leaves_at_once(cluster: Cluster) -> None:
@@ -85,7 +80,7 @@ def test_a_dropped_member_of_asyncio_leaves_at_once(cluster: Cluster) -> None:
     asyncio.run(main())
     with Consumer(cluster.bootstrap, **options("consumer")) as other:
         until_owned(other, 2)
-    until(lambda: not member_threads())
+    wait_until(lambda: not member_threads())
 
 
 def test_a_dropped_consumer_of_a_cluster_leaves_and_the_cluster_goes_on(cluster: Cluster) -> None:
@@ -104,7 +99,7 @@ def test_the_thread_of_a_dropped_consumer_without_a_group_ends(cluster: Cluster)
     assert held[0].poll(1, PATIENCE)
     with pytest.warns(ResourceWarning, match="dropped without close"):
         drop(held)
-    until(lambda: not member_threads())
+    wait_until(lambda: not member_threads())
 
 
 def test_a_consumer_that_was_not_used_or_was_closed_is_dropped_in_silence(cluster: Cluster) -> None:
@@ -125,4 +120,4 @@ def test_dropping_does_not_wait_for_a_silent_coordinator(cluster: Cluster) -> No
     with pytest.warns(ResourceWarning):
         drop(held)
     assert monotonic() - before < 1.0
-    until(lambda: not member_threads())
+    wait_until(lambda: not member_threads())

@@ -11,7 +11,7 @@ import kwire
 from kwire import Consumer, Producer
 from kwire.broker import Cluster
 from kwire.broker.faults import Refuse
-from kwire.errors import AbortableError, ConfigurationError, ErrorCode
+from kwire.errors import AbortableError, CommitFailedError, ConfigurationError, ErrorCode
 from kwire.protocol import ApiKey
 from tests.consumer.embedded import fill, number_of, numbers
 from tests.consumer.test_group_client import PATIENCE, owns, read, until
@@ -85,13 +85,13 @@ def test_a_transaction_whose_partitions_were_taken_away_is_not_committed(cluster
         while len(batch.spans) < 2:
             first.seek_to("earliest")
             batch = first.poll_batch(timeout=PATIENCE)
-        second.subscribe(["t"])
 
         def work() -> None:
             with producer.transaction():
                 for record in batch:
                     producer.send("out", record.value)
                 producer.send_offsets(batch, group=first)
+                second.subscribe(["t"])  # not before: the coordinator may refuse offsets during a round
                 until(lambda: owns(second, 1)() and owns(first, 1)(), first, second)
 
         with pytest.raises(AbortableError, match="took away partitions"):
@@ -144,6 +144,46 @@ def test_a_lost_member_cannot_commit_offsets_in_a_transaction(
             producer.send_offsets(batch.next_offsets(), consumer)
         producer.abort()
     assert cluster.committed("g") == {}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "api", "code"),
+    [
+        ("classic", ApiKey.HEARTBEAT, ErrorCode.ILLEGAL_GENERATION),
+        ("consumer", ApiKey.CONSUMER_GROUP_HEARTBEAT, ErrorCode.FENCED_MEMBER_EPOCH),
+    ],
+)
+def test_a_member_that_is_back_cannot_commit_what_it_read_before_it_was_lost(
+    cluster: Cluster, protocol: str, api: ApiKey, code: ErrorCode
+) -> None:
+    """Without callbacks it joins again and gets its partitions without a poll; others may have had them meanwhile."""
+    for partition in range(2):
+        fill(cluster, "t", partition, range(100))
+    with (
+        Producer(cluster.bootstrap, transactional_id="x") as producer,
+        Consumer(cluster.bootstrap, **options(protocol)) as consumer,
+    ):
+        consumer.subscribe(["t"])
+        records = consumer.poll(timeout=PATIENCE)
+        offsets = {(record.topic, record.partition): record.offset + 1 for record in records}
+        assert offsets
+        before = consumer.metrics().partitions_assigned
+        cluster.add_fault(Refuse(code), api=api)
+        until(lambda: consumer.metrics().partitions_assigned == before + 2)
+        assert consumer.member.epoch > 0
+        producer.begin()
+        with pytest.raises(AbortableError):
+            producer.send_offsets(offsets, consumer)
+        producer.abort()
+        with pytest.raises(CommitFailedError, match="taken away since the program polled"):
+            consumer.commit(records)
+        with pytest.raises(CommitFailedError):
+            consumer.commit(offsets)
+        assert cluster.committed("g") == {}
+        again = consumer.poll(timeout=PATIENCE)
+        with producer.transaction():
+            producer.send_offsets({(again[-1].topic, again[-1].partition): again[-1].offset + 1}, consumer)
+    assert cluster.committed("g")
 
 
 def test_what_can_be_sent_as_offsets(cluster: Cluster) -> None:

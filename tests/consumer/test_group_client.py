@@ -558,6 +558,61 @@ def test_s31_closing_ends_in_time_with_a_silent_coordinator(cluster: Cluster, me
     assert sorted(listener.named("lost") + listener.named("revoked")) == sorted(assigned)
 
 
+def test_two_threads_that_read_at_once_are_told_what_to_do(cluster: Cluster, members: Members) -> None:
+    """With commit="auto" each would count the other's records as processed. One after the other they may."""
+    consumer = members.make()
+    consumer.subscribe(["t"])
+    until(owns(consumer, 2), consumer)
+    reading = threading.Thread(target=suppressed(lambda: consumer.poll(timeout=PATIENCE)))
+    reading.start()
+    until(lambda: consumer._read_by == reading.ident)
+    for read_too in (lambda: consumer.poll(timeout=0.0), lambda: next(iter(consumer))):
+        with pytest.raises(GroupError, match=r'while another thread or task reads.*commit="marks"'):
+            read_too()
+    consumer.wakeup()
+    reading.join(PATIENCE)
+    fill_both(cluster, 10)
+    assert consumer.poll(timeout=PATIENCE)
+
+
+def test_threads_that_mark_may_read_at_once(cluster: Cluster, members: Members) -> None:
+    consumer = members.make(commit="marks")
+    consumer.subscribe(["t"])
+    until(owns(consumer, 2), consumer)
+    threads = [threading.Thread(target=suppressed(lambda: consumer.poll(timeout=PATIENCE))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    fill_both(cluster, 10)
+    until(lambda: len(consumer.poll(timeout=0.05)) == 0)
+    while any(thread.is_alive() for thread in threads):
+        consumer.wakeup()
+        threads[0].join(0.1)
+        threads[1].join(0.1)
+
+
+def suppressed(act: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that ends quietly when `wakeup` ends it."""
+
+    def run() -> None:
+        with suppress(WakeupError):
+            act()
+
+    return run
+
+
+def test_s45_telemetry_does_not_hold_up_close(cluster: Cluster, members: Members) -> None:
+    """S45 (KIP-714): no broker answers anything, telemetry included, from when the consumer has read."""
+    fill_both(cluster, 10)
+    consumer = members.make()
+    consumer.subscribe(["t"])
+    read(consumer, 20)
+    cluster.add_fault(Mute(), times=None)
+    begun = monotonic()
+    consumer.close(timeout=0.5)
+    assert monotonic() - begun < 1.5
+    cluster.clear_faults()
+
+
 def test_unsubscribe_gives_everything_back(cluster: Cluster, members: Members) -> None:
     fill_both(cluster, 100)
     listener = Listener()

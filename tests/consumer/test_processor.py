@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
@@ -20,8 +19,9 @@ from kwire.consumer import Consumer, ConsumerRecord
 from kwire.consumer.dead_letters import to_topic
 from kwire.consumer.processor import Processor
 from kwire.errors import ConfigurationError, ProcessingError
+from kwire.protocol import ApiKey
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
-PATIENCE_SECONDS = 30.0
 FAST = Backoff(1, 1)
 
 
@@ -437,6 +437,10 @@ def square(record: ConsumerRecord) -> None:
         raise ValueError("seven")
 
 
+def process_started() -> None:
+    """Have a process import this module."""
+
+
 def test_processes_run_the_function(cluster: Cluster) -> None:
     fill(cluster, 20, partition=0)
     dead: list[int] = []
@@ -445,6 +449,8 @@ def test_processes_run_the_function(cluster: Cluster) -> None:
         dead.append(record.offset)
 
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        for started in [pool.submit(process_started) for _ in range(2)]:
+            started.result()  # on a busy machine the processes take longer to start than calls may take
         processor = consumer_of(cluster).process(
             square, executor=pool, concurrency=2, retries=0, dead_letters=put_aside
         )
@@ -476,6 +482,42 @@ def test_partitions_are_paused_when_enough_waits(cluster: Cluster) -> None:
     assert committed(cluster)[0] == 3_000
 
 
+def test_s42_a_call_that_is_stuck_stalls_neither_other_partitions_nor_the_membership() -> None:
+    """S42 (sarama #1608): for many sessions and poll intervals, with more records than may wait."""
+    stuck, lost = threading.Event(), list[Any]()
+    counts = Counter[int]()
+    with Cluster(brokers=1, topics={"orders": 4}, group_min_session_timeout_ms=100) as cluster:
+        fill(cluster, 500, partition=0)
+        consumer = Consumer(
+            cluster.bootstrap, group="g", commit="marks", session_timeout_ms=2_000, heartbeat_interval_ms=200,
+            max_poll_interval_ms=2_000,
+        )  # fmt: skip
+        consumer.subscribe(["orders"], on_lost=lost.extend)
+
+        def work(record: ConsumerRecord) -> None:
+            if record.partition == 0:
+                stuck.wait(PATIENCE_SECONDS)
+            counts[record.partition] += 1
+
+        processor = consumer.process(work, order="partition", concurrency=4, max_ahead=100)
+        thread = threading.Thread(target=processor.run)
+        thread.start()
+        wait_until(lambda: processor.metrics().paused == (("orders", 0),))
+        epoch = consumer.member.epoch
+        for number in range(1, 5):
+            for partition in (1, 2, 3):
+                fill(cluster, 50, partition=partition)
+            wait_until(lambda number=number: all(counts[one] == 50 * number for one in (1, 2, 3)))  # type: ignore[misc]
+            beats = cluster.requests()[ApiKey.HEARTBEAT]
+            wait_until(lambda beats=beats: cluster.requests()[ApiKey.HEARTBEAT] > beats + 5)  # type: ignore[misc]
+        assert (counts[0], lost, consumer.member.epoch) == (0, [], epoch)
+        stuck.set()
+        wait_until(lambda: counts[0] == 500)
+        processor.stop()
+        thread.join(PATIENCE_SECONDS)
+        assert committed(cluster) == {0: 500, 1: 200, 2: 200, 3: 200}
+
+
 def test_wrong_arguments_are_refused(cluster: Cluster) -> None:
     with consumer_of(cluster) as consumer:
         wrong: Any = consumer.process
@@ -501,11 +543,3 @@ def test_wrong_arguments_are_refused(cluster: Cluster) -> None:
         pytest.raises(ConfigurationError, match="marks"),
     ):
         consumer.process(print)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for other threads, which nothing announces."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        threading.Event().wait(0.001)

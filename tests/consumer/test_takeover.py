@@ -14,7 +14,8 @@ import kwire
 from kwire.broker import Cluster
 from kwire.consumer.processor import Processor
 from tests.consumer.test_offset_map import VERSION
-from tests.consumer.test_processor import PATIENCE_SECONDS, Recorder, committed, consumer_of, fill, wait_until
+from tests.consumer.test_processor import Recorder, committed, consumer_of, fill
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PROGRAM = Path(__file__).with_name("ParallelConsumerTakeover.java")

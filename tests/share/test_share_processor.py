@@ -14,7 +14,7 @@ import kwire
 from kwire.broker import Cluster
 from kwire.errors import ConfigurationError
 from kwire.share import ShareConsumer, ShareRecord
-from tests.consumer.test_processor import PATIENCE_SECONDS, wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 COUNT = 200
 

@@ -113,7 +113,7 @@ class VirtualShareConsumer(ShareConsumerClient):
             return self.thread
 
         with patch("kwire.share.client.open_loop_thread", open_thread):
-            self._set_up(cluster.bootstrap, {"group": "g", **options})
+            self._set_up(cluster.bootstrap, {"group": "g", "telemetry": False, **options})
 
     subscribe = blocking(ShareConsumerClient._subscribe)
     unsubscribe = blocking(ShareConsumerClient._unsubscribe)
