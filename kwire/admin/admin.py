@@ -25,7 +25,7 @@ from kwire.admin.users import Users
 from kwire.cluster import ClientConfig, ClientKwargs, Cluster, ClusterEvent, Snapshot, open_loop_thread
 from kwire.cluster.waiting import BLOCKING
 from kwire.errors import KwireError
-from kwire.options import check_names, documents_options, translate_bootstrap
+from kwire.option_checks import check_names, documents_options, translate_bootstrap
 
 Result = TypeVar("Result")
 

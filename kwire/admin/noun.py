@@ -6,7 +6,7 @@ threads and `kwire.aio.Admin` for asyncio.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from random import Random
@@ -86,11 +86,12 @@ class Noun:
         parse: Callable[[Name, Any, bool], Result],
         deadline: float,
         at_most: int | None = None,
+        busy: Collection[int] = (),
     ) -> dict[Name, Result | KwireError]:
         """Send a request per name to the broker that is responsible for it; see `RoutedRequests`."""
         requests = RoutedRequests(
             routes, api, build, parse, timeout=self._left(deadline), backoff=self._backoff(), random=Random(),
-            at_most=at_most,
+            at_most=at_most, busy=busy,
         )  # fmt: skip
         return await self._run(requests, requests.future, deadline)
 

@@ -37,6 +37,7 @@ class RoutedRequests(Generic[Name, Result]):
     build   makes the request about a name for the negotiated version
     parse   returns the result in a response, or raises the error in it; `in_doubt` says that an earlier attempt got no
             response and may have been carried out
+    busy    error codes of this API after which it may succeed later, beyond those of all APIs
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class RoutedRequests(Generic[Name, Result]):
         backoff: Backoff,
         random: Random,
         at_most: int | None = None,
+        busy: Collection[int] = (),
     ) -> None:
         self.future: Future[dict[Name, Result | KwireError]] = Future()
         self._routes = dict(routes)
@@ -57,6 +59,7 @@ class RoutedRequests(Generic[Name, Result]):
         self._build = build
         self._parse = parse
         self._at_most = at_most  # the highest version to use
+        self._busy = _BUSY_CODES | frozenset(busy)
         self._timeout = timeout
         self._backoff = backoff
         self._random = random
@@ -120,7 +123,7 @@ class RoutedRequests(Generic[Name, Result]):
             self._set_result(name, self._parse(name, result, name in self._in_doubt))
         except BrokerError as error:
             moved = _MOVED_CODES.get(type(self._routes[name]), frozenset())
-            if error.code in moved or error.code in _BUSY_CODES:
+            if error.code in moved or error.code in self._busy:
                 if error.code in moved:
                     self._moved[name] = error
                 self._retry(name, error, now)
