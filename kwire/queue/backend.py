@@ -41,6 +41,7 @@ class Delivery:
     handed_out_at: float | None = None
     is_settled: bool = False
     waited_ms: int = 0  # from the append of the message to its lease
+    leased_at: float = 0.0
 
     @property
     def lasts_until(self) -> float:
@@ -61,7 +62,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    async def ack(self, delivery: Delivery) -> None:
+    def ack(self, delivery: Delivery) -> None:
         """End the lease: the message is processed. Does not wait for the broker."""
 
     @abstractmethod

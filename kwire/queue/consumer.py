@@ -72,22 +72,16 @@ class QueueConsumerClient(Generic[M]):
         """
         check_timeout(timeout)
         self._service.check_usable()
+        message = self._take()
+        if message is not None:
+            return message
         clock = self._service.clock
         deadline = inf if timeout is None else clock.now() + max(0.0, timeout)
         while True:
+            options = self._service.options
+            signal = None
             with self._lock:
-                self._check_open()
-                while self._buffer:
-                    delivery = self._buffer.popleft()
-                    if delivery.lasts_until < self.now():  # it waited too long, since no keep-alive went through
-                        delivery.is_settled = True
-                        self._in_progress.discard(delivery)
-                        continue
-                    self._hand_out(delivery)
-                    return self._message(self, delivery)
-                options = self._service.options
                 room = min(options.consumer_receive_buffer_capacity, options.max_in_progress - len(self._in_progress))
-                signal = None
                 if self._is_fetching or room <= 0:
                     signal = self._waiter.signal()
                     self._signals.append(signal)
@@ -100,11 +94,25 @@ class QueueConsumerClient(Generic[M]):
                 self._let_go_overdue()
             else:
                 await self._fetch(room, remaining)
-            if (clock.now() >= deadline or self._is_stopped) and not self._buffer:
-                return None
+            message = self._take()
+            if message is not None or clock.now() >= deadline or self._is_stopped:
+                return message
 
-    def _hand_out(self, delivery: Delivery) -> None:
-        delivery.handed_out_at = self.now()
+    def _take(self) -> M | None:
+        """Return the next message of the buffer."""
+        with self._lock:
+            self._check_open()
+            while self._buffer:
+                delivery, now = self._buffer.popleft(), self.now()
+                if delivery.lasts_until >= now:
+                    self._hand_out(delivery, now)
+                    return self._message(self, delivery)
+                delivery.is_settled = True  # it waited too long, since no keep-alive went through
+                self._in_progress.discard(delivery)
+        return None
+
+    def _hand_out(self, delivery: Delivery, now: float) -> None:
+        delivery.handed_out_at = now
         counters = self._counters
         counters.received += 1
         counters.wait_time.observe(delivery.waited_ms / 1000)
@@ -145,18 +153,16 @@ class QueueConsumerClient(Generic[M]):
     # -- settling
 
     async def settle(
-        self, message: MessageClient, how: Literal["ack", "nack", "release"], *, reason: str = "",
+        self, message: MessageClient, how: Literal["nack", "release"], *, reason: str = "",
         delay_ms: int | None = 0,
     ) -> None:  # fmt: skip
-        """Settle a message, once."""
+        """Refuse a message, or give it back, once."""
         self._service.check_usable()
         delivery, backend = message._delivery, self._backend
         assert backend is not None
         self._check_unsettled(delivery)
         try:
-            if how == "ack":
-                await backend.ack(delivery)
-            elif how == "nack":
+            if how == "nack":
                 await backend.dead_letter(delivery, reason)
                 self._counters.nacked += 1
             else:
@@ -164,12 +170,29 @@ class QueueConsumerClient(Generic[M]):
                     delay_ms = self._service.options.backoff(message.deliveries) if backend.has_delay else 0
                 await backend.release(delivery, delay_ms, is_counted=True)
         finally:
-            if delivery.is_settled:
-                with self._lock:
-                    self._in_progress.discard(delivery)
-                if delivery.handed_out_at is not None:
-                    self._counters.processing_time.observe(max(0.0, self.now() - delivery.handed_out_at))
-                self._wake()
+            self._let_go(delivery)
+
+    def acknowledge(self, delivery: Delivery) -> None:
+        """Take a message off its queue, once."""
+        self._service.check_usable()
+        assert self._backend is not None
+        self._check_unsettled(delivery)
+        try:
+            self._backend.ack(delivery)
+            self._counters.total_time.observe(delivery.waited_ms / 1000 + max(0.0, self.now() - delivery.leased_at))
+        finally:
+            self._let_go(delivery)
+
+    def _let_go(self, delivery: Delivery) -> None:
+        """Count a message that is settled no more as in progress."""
+        if not delivery.is_settled:
+            return
+        with self._lock:
+            self._in_progress.discard(delivery)
+            if delivery.handed_out_at is not None:
+                self._counters.processing_time.observe(max(0.0, self.now() - delivery.handed_out_at))
+        if self._signals:
+            self._wake()
 
     async def extend(self, message: MessageClient, timeout_ms: int | None) -> None:
         """Extend the lease of a message."""

@@ -19,8 +19,8 @@ As in proto3 a field with its default value is absent. Unknown fields are skippe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
@@ -52,8 +52,7 @@ class Identity(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(NamedTuple):
     """One marker. Fields that its type or its format lacks have their defaults."""
 
     type: int
@@ -73,48 +72,44 @@ def encode_marker(marker: Marker, format: MarkerFormat = "kwire-1") -> bytes:
     has; what only kwire-1 has is left out.
     """
     is_own = format == "kwire-1"
-    kind, identity = marker.type, marker.identity
+    kind, (topic_id, partition, offset), after_ms, key, value, headers, is_uncounted, not_before_ms = marker
     if not is_own and kind in (MarkerType.RELEASE, MarkerType.TICK):
         kind = MarkerType.KEEP_ALIVE
-    out = bytearray()
-    _put_int(out, 1, 1 if is_own else 0)
-    _put_int(out, 2, kind)
-    place = bytearray()
-    _put_int(place, 1, identity.partition)
-    _put_int(place, 2, identity.offset)
-    _put_bytes(out, 3, place)
-    _put_int(out, 4, marker.redeliver_after_ms)
-    _put_data(out, 5, marker.key)
-    if is_own and marker.value is not None:
-        _put_bytes(out, 6, marker.value)  # also an empty one, which is not None
-    else:
-        _put_data(out, 6, marker.value)
+    place = (b"\x08" + _varint(partition) if partition else b"") + (b"\x10" + _varint(offset) if offset else b"")
+    parts = [_HEADS[is_own, kind] if kind < _HEADS_MAX else _head(is_own, kind), _SMALL[len(place)], place]
+    if after_ms:
+        parts += b"\x20", _varint(after_ms)
+    if key:  # proto3 has no null: what is empty is absent, too
+        parts += b"\x2a", _varint(len(key)), key
+    if value or (value is not None and is_own):  # kwire-1 tells an empty one from None
+        parts += b"\x32", _varint(len(value)), value
     if is_own:
-        if identity.topic_id.int:
-            _put_bytes(out, 16, identity.topic_id.bytes)
-        for name, value in marker.headers:
-            pair = bytearray()
-            _put_data(pair, 1, name.encode())
-            if value is not None:
-                _put_bytes(pair, 2, value)
-            _put_bytes(out, 17, pair)
-        _put_int(out, 18, marker.is_uncounted)
-        _put_int(out, 19, marker.not_before_ms)
-    return bytes(out)
+        if topic_id.int:
+            parts += b"\x82\x01\x10", topic_id.bytes
+        for name, data in headers:
+            start = _name(name)
+            if data is None:
+                parts += b"\x8a\x01", _varint(len(start)), start
+            else:
+                size = _varint(len(data))
+                parts += b"\x8a\x01", _varint(len(start) + 1 + len(size) + len(data)), start, b"\x12", size, data
+        if is_uncounted:
+            parts.append(b"\x90\x01\x01")
+        if not_before_ms:
+            parts += b"\x98\x01", _varint(not_before_ms)
+    return b"".join(parts)
 
 
 def decode_marker(data: bytes) -> Marker:
     """Return the marker in these bytes, of either format. Raises DecodeError."""
-    fields = _Fields(data)
-    kind = after = not_before = 0
-    partition = offset = 0
+    kind = after = not_before = partition = offset = 0
     key = value = None
     topic_id, headers, is_uncounted = NO_TOPIC_ID, [], False
-    for number, content in fields:
+    for number, content in _fields(data):
         if number == 2:
             kind = _whole(content, "type")
         elif number == 3:
-            for inner, one in _Fields(_data(content, "message_id")):
+            for inner, one in _fields(_data(content, "message_id")):
                 if inner == 1:
                     partition = _signed(_whole(one, "partition"))
                 elif inner == 2:
@@ -126,18 +121,16 @@ def decode_marker(data: bytes) -> Marker:
         elif number == 6:
             value = _data(content, "value")
         elif number == 16:
-            raw = _data(content, "topic_id")
-            if len(raw) != 16:
-                raise DecodeError(f"a topic id of {len(raw)} bytes instead of 16", path="topic_id")
-            topic_id = UUID(bytes=raw)
+            topic_id = _topic_id(_data(content, "topic_id"))
         elif number == 17:
             headers.append(_header(_data(content, "headers")))
         elif number == 18:
             is_uncounted = bool(_whole(content, "is_uncounted"))
         elif number == 19:
             not_before = min(_whole(content, "not_before_ms"), _INT64_MAX)
-    identity = Identity(topic_id, partition, offset)
-    return Marker(kind, identity, after, key, value, tuple(headers), is_uncounted, not_before)
+    return Marker(
+        kind, Identity(topic_id, partition, offset), after, key, value, tuple(headers), is_uncounted, not_before
+    )
 
 
 def overhead(headers: Headers = ()) -> int:
@@ -145,9 +138,16 @@ def overhead(headers: Headers = ()) -> int:
     return 80 + sum(len(name.encode()) + len(value or b"") + 12 for name, value in headers)
 
 
+@lru_cache(maxsize=64)
+def _topic_id(data: bytes) -> UUID:
+    if len(data) != 16:
+        raise DecodeError(f"a topic id of {len(data)} bytes instead of 16", path="topic_id")
+    return UUID(bytes=data)
+
+
 def _header(data: bytes) -> tuple[str, bytes | None]:
     name, value = "", None
-    for number, content in _Fields(data):
+    for number, content in _fields(data):
         if number == 1:
             try:
                 name = _data(content, "headers.name").decode()
@@ -161,29 +161,37 @@ def _header(data: bytes) -> tuple[str, bytes | None]:
 # -- Protocol Buffers
 
 
-def _put_varint(out: bytearray, number: int) -> None:
-    number %= _INT64  # a negative number has all 64 bits
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
+_SMALL = [bytes([number]) for number in range(0x80)]
+_MORE = [bytes([number | 0x80]) for number in range(0x80)]
 
 
-def _put_int(out: bytearray, field: int, number: int) -> None:
-    if number:
-        _put_varint(out, field << 3 | _VARINT)
-        _put_varint(out, number)
+def _varint(number: int) -> bytes:
+    if 0 <= number < 0x80:
+        return _SMALL[number]
+    if number < 0:
+        number += _INT64  # a negative number has all 64 bits
+    return _MORE[number & 0x7F] + _rest(number >> 7)
 
 
-def _put_bytes(out: bytearray, field: int, data: bytes | bytearray) -> None:
-    _put_varint(out, field << 3 | _BYTES)
-    _put_varint(out, len(data))
-    out += data
+@lru_cache(maxsize=1024)
+def _rest(number: int) -> bytes:
+    """Return what follows the first byte of a number: neighbours share it."""
+    return _varint(number)
 
 
-def _put_data(out: bytearray, field: int, data: bytes | None) -> None:
-    if data:  # proto3 has no null: what is empty is absent, too
-        _put_bytes(out, field, data)
+def _head(is_own: bool, kind: int) -> bytes:
+    """Return what a marker begins with, up to the tag of its identity."""
+    return (b"\x08\x01" if is_own else b"") + (b"\x10" + _varint(kind) if kind else b"") + b"\x1a"
+
+
+_HEADS_MAX = 8
+_HEADS = {(is_own, kind): _head(is_own, kind) for is_own in (False, True) for kind in range(_HEADS_MAX)}
+
+
+@lru_cache(maxsize=256)
+def _name(name: str) -> bytes:
+    data = name.encode()
+    return b"\x0a" + _varint(len(data)) + data if data else b""
 
 
 def _whole(content: int | bytes, path: str) -> int:
@@ -202,48 +210,50 @@ def _signed(number: int) -> int:
     return number - _INT64 if number > _INT64_MAX else number
 
 
-class _Fields:
-    """Iterates over (field number, int or bytes). Raises DecodeError with the offset of what is wrong."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def __iter__(self) -> _Fields:
-        return self
-
-    def __next__(self) -> tuple[int, int | bytes]:
-        if self._at >= len(self._data):
-            raise StopIteration
-        tag = self._varint()
+def _fields(data: bytes) -> list[tuple[int, int | bytes]]:
+    """Return (field number, int or bytes) of each field. Raises DecodeError with the offset of what is wrong."""
+    found: list[tuple[int, int | bytes]] = []
+    at, end = 0, len(data)
+    while at < end:
+        tag = data[at]
+        at += 1
+        if tag > 0x7F:
+            tag, at = _read_varint(data, at - 1)
         kind = tag & 7
-        if not tag >> 3:
-            raise DecodeError("field 0 in a marker", offset=self._at)
-        if kind == _VARINT:
-            return tag >> 3, self._varint()
-        if kind == _BYTES:
-            return tag >> 3, self._take(self._varint())
-        if kind in (_FIXED32, _FIXED64):
-            return tag >> 3, self._take(4 if kind == _FIXED32 else 8)
-        raise DecodeError(f"wire type {kind} in a marker", offset=self._at)
+        if tag < 8:
+            raise DecodeError("field 0 in a marker", offset=at)
+        if kind in (_VARINT, _BYTES):
+            if at < end and data[at] < 0x80:
+                size = data[at]
+                at += 1
+            else:
+                size, at = _read_varint(data, at)
+            if kind == _VARINT:
+                found.append((tag >> 3, size))
+                continue
+        elif kind in (_FIXED32, _FIXED64):
+            size = 4 if kind == _FIXED32 else 8
+        else:
+            raise DecodeError(f"wire type {kind} in a marker", offset=at)
+        if size > end - at:
+            raise DecodeError("a field of a marker is cut off", offset=at)
+        found.append((tag >> 3, data[at : at + size]))
+        at += size
+    return found
 
-    def _varint(self) -> int:
-        number = shift = 0
-        while True:
-            if self._at >= len(self._data) or shift > 63:
-                raise DecodeError("a varint of a marker does not end", offset=self._at)
-            byte = self._data[self._at]
-            self._at += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number % _INT64
-            shift += 7
 
-    def _take(self, count: int) -> bytes:
-        if count > len(self._data) - self._at:
-            raise DecodeError("a field of a marker is cut off", offset=self._at)
-        self._at += count
-        return self._data[self._at - count : self._at]
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at an offset, and the offset after it."""
+    number = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise DecodeError("a varint of a marker does not end", offset=at)
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number % _INT64, at
+        shift += 7
 
 
 __all__ = [

@@ -68,7 +68,7 @@ class MessageClient:
         Does not wait for the broker: `Consumer.flush` and `close` do. If the marker is lost, the message comes again.
         Raises LeaseLostError if the lease is over, SettledError if the message is settled already.
         """
-        await self._consumer.settle(self, "ack")
+        self._consumer.acknowledge(self._delivery)
 
     async def _nack(self, reason: str = "refused") -> None:
         """Refuse the message: it becomes a dead letter with this reason, and is never delivered again.
@@ -98,7 +98,7 @@ class MessageClient:
         if self._delivery.is_settled:
             return
         if error is None:
-            await self._ack()
+            self._consumer.acknowledge(self._delivery)
         else:
             await self._release(None)
 

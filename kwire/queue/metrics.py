@@ -61,6 +61,8 @@ class ConsumerCounters(_Counters):
     deliveries           messages handed out by how often they had been delivered; from 10 on together
     wait_time            from the append of a message to its lease
     processing_time      from the hand-out of a message to its end
+    total_time           from the append of a message to its acknowledgement
+    commit_time          of the position; with transactional=True of the transaction
     in_progress, buffered  gauges
     oldest_in_progress_seconds  since the first of the messages in progress was handed out
     """
@@ -84,6 +86,8 @@ class ConsumerCounters(_Counters):
     deliveries: dict[str, int] = field(default_factory=dict)
     wait_time: Histogram = field(default_factory=Histogram)
     processing_time: Histogram = field(default_factory=Histogram)
+    total_time: Histogram = field(default_factory=Histogram)
+    commit_time: Histogram = field(default_factory=Histogram)
     in_progress: int = 0
     buffered: int = 0
     oldest_in_progress_seconds: float = 0.0
@@ -134,6 +138,8 @@ class TrackerCounters:
     failures             transactions that failed, and were made again
     partitions, replaying, in_progress, in_progress_bytes    gauges; `replaying` partitions redeliver nothing yet
     committed_distance   the markers that a successor would read
+    clock_ms             the least of the clocks of its partitions, which are the brokers'
+    stalled_seconds      since when one of them stands still, though messages are in progress there
     lateness_ms          of the last redelivery: from the deadline to its transaction, by the broker's clock
     """
 
@@ -151,4 +157,6 @@ class TrackerCounters:
     in_progress: int = 0
     in_progress_bytes: int = 0
     committed_distance: int = 0
+    clock_ms: int = 0
+    stalled_seconds: float = 0.0
     lateness_ms: int = 0

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.errors import ConfigurationError
-from kwire.options import Choice, Flag, Text, Where, Whole, check_values, did_you_mean, option
+from kwire.option_checks import Choice, Flag, Text, Where, Whole, check_values, did_you_mean, option
 from kwire.queue.markers import MarkerFormat
 
 Start = Literal["earliest", "latest"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from kwire.arguments import wrong_type
 from kwire.cluster.waiting import BlockingContext, blocking
 from kwire.errors import ClosedError, ConfigurationError, MessageTooLargeError
-from kwire.options import Whole
+from kwire.option_checks import Whole
 from kwire.producer import Message as ProducedMessage
 from kwire.producer import ProduceResponse
 from kwire.producer.accumulator import murmur2_partition

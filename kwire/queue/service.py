@@ -14,7 +14,7 @@ from kwire.consumer import Consumer as RecordConsumer
 from kwire.consumer.group_client import GroupClient
 from kwire.errors import ClosedError, ConfigurationError
 from kwire.net import Clock
-from kwire.options import check_names, documents_options, translate_bootstrap
+from kwire.option_checks import check_names, documents_options, translate_bootstrap
 from kwire.producer import Message as ProducedMessage
 from kwire.producer import Producer as RecordProducer
 from kwire.producer import ProduceResponse

@@ -105,6 +105,7 @@ class ShareBackend(Backend):
             record.lock_deadline,
             -1,
             waited_ms=max(0, now_ms - record.timestamp_ms),
+            leased_at=self.now(),
             record=record,
         )
 
@@ -180,7 +181,7 @@ class ShareBackend(Backend):
                     self._group, len(settled), error,
                 )  # fmt: skip
 
-    async def ack(self, delivery: Delivery) -> None:
+    def ack(self, delivery: Delivery) -> None:
         self._settle(delivery, AcknowledgeType.ACCEPT)
         self._counters.acked += 1
 

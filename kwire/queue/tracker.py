@@ -171,6 +171,8 @@ class TrackerClient:
             replaying=sum(state.is_replaying for state in states),
             in_progress=sum(len(state) for state in states),
             in_progress_bytes=sum(state.in_progress_bytes for state in states),
+            clock_ms=min((state.clock_ms for state in states), default=0),
+            stalled_seconds=max((state.stalled_for(self._now()) for state in states), default=0.0),
             clock_jumps=sum(state.clock_jumps for state in states),
             committed_distance=sum(one.committed_distance for one in partitions),
         )

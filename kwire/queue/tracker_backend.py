@@ -15,24 +15,27 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from kwire.cluster import ClusterView, LoopThread, PendingRequest
 from kwire.cluster.waiting import Waiter, run_blocking
 from kwire.consumer import ConsumerRecord, Offset, TopicPartition
 from kwire.consumer.group_client import GroupClient
 from kwire.errors import DeliveryError, KwireError, LeaseLostError
+from kwire.producer import BulkResponse, BulkResult, Producer
 from kwire.producer import Message as ProducedMessage
-from kwire.producer import Producer, ProduceResponse, RecordMetadata
 from kwire.producer.accumulator import murmur2_partition
 from kwire.producer.methods import ProducerMethods
 from kwire.queue.backend import Backend, Delivery
 from kwire.queue.dedup import DedupWindow
-from kwire.queue.envelope import Envelope, dead_letter_headers, new_id
+from kwire.queue.envelope import FIRST_AT, ID, Envelope, dead_letter_headers, new_id
 from kwire.queue.markers import Identity, Marker, MarkerFormat, MarkerType, encode_marker, overhead
 from kwire.queue.metrics import ConsumerCounters
 from kwire.queue.options import QueueOptions
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kwire.queue")
 
+# Of a consumer that begins with a window of ids: how far it looks back for the time of the last record, and how long.
+_LOOK_BACK, _LOOK_SECONDS = 10, 5.0
 # Neighbours in the queue topic share a partition of the markers topic, and so their markers a batch.
 _RUN = 128
 
@@ -75,31 +80,39 @@ class TrackerBackend(Backend):
             max_poll_interval_ms=None,
         )
         self._markers: Producer = service.markers
+        self._now = self._records_runtime.clock.now
         self.new_id = new_id  # a simulation has its own
         self._transactions: ProducerMethods | None = None
+        self._transactional_id = ""
+        self._again: dict[TopicPartition, int] = {}  # where to read again after a failure
+        self._logs: dict[int, tuple[UUID, int]] = {}  # by partition: the topic's id, the offset after the last record
         self._is_subscribed = False
         self._foreign = 0  # records of other queues since the last commit
         self._windows: dict[int, DedupWindow] = {}  # by partition, with dedup_window_ms
         self._keep_alives = KeepAlives(self._records_runtime, self._send_keep_alives)
-        self._lock = threading.Lock()  # guards is_settled, deadline and handed_out_at of deliveries
+        self._lock = threading.Lock()  # guards is_settled, deadline and handed_out_at of deliveries, and what follows
+        self._last_markers: list[tuple[Marker, Delivery]] = []  # to be sent
+        self._is_sending = False
+        self._sending_lock = threading.Lock()  # nobody sees them gone before they are appended
 
     @property
     def _records_runtime(self) -> LoopThread:
         return self._records._runtime
 
     def now(self) -> float:
-        return self._records_runtime.clock.now()
+        return self._now()
 
     # -- taking messages
 
     async def fetch(self, limit: int, timeout: float) -> Sequence[Delivery]:
         if not self._is_subscribed:
-            on_assigned = self._read_windows if self._options.dedup_window_ms else None
-            # With a callback for it, a member that lost its partitions joins again only between two fetches: a commit
+            # With callbacks, a member that lost its partitions joins again only between two fetches: a commit
             # in a fetch is refused then, and does not go back over that of the next owner.
-            await self._records._subscribe([self._options.message_topic], on_assigned=on_assigned, on_lost=_ignore)
+            await self._records._subscribe([self._options.message_topic], on_assigned=self._assigned, on_lost=_ignore)
             self._records_runtime.add(self._keep_alives)
             self._is_subscribed = True
+        if self._again:
+            await self._rewind()
         records = await self._records._poll(limit, timeout)
         if not records:
             return []
@@ -124,31 +137,62 @@ class TrackerBackend(Backend):
             elif unmarkable or duplicates or self._foreign >= self._options.consumer_max_messages_per_commit:
                 await self._commit(positions)
         except BaseException:
-            self._rewind(records)
+            self._counters.resets += 1
+            for record in records:
+                self._again.setdefault((record.topic, record.partition), record.offset)
             raise
         # Their position is committed and their markers are written: a rebalance need not wait for the handlers.
         await self._records._allow_rebalance()
         return await self._held(deliveries)
 
-    def _read_windows(self, partitions: Sequence[TopicPartition]) -> object:
-        """Read again what the last window of these partitions has; the consumer's callback for an assignment."""
-        return (
-            self._find_windows(partitions)
-            if self._waiter.shares_thread
-            else run_blocking(self._find_windows(partitions))
-        )
+    def _assigned(self, partitions: Sequence[TopicPartition]) -> object:
+        """Begin anew with these partitions; the consumer's callback for an assignment."""
+        for key in partitions:
+            self._logs.pop(key[1], None)
+            self._again.pop(key, None)
+        if not self._options.dedup_window_ms:
+            return None
+        found = self._find_windows(partitions)
+        return found if self._waiter.shares_thread else run_blocking(found)
 
     async def _find_windows(self, partitions: Sequence[TopicPartition]) -> None:
-        since_ms = max(0, self._service.clock.time_ms() - self._options.dedup_window_ms)
+        """Read again what the last window of these partitions has, before the next record that is new."""
         committed = await self._records._committed(partitions)
-        found = await self._records._offsets_at([(*key, since_ms) for key in partitions])
+        until = {key: 0 if position is None else position.offset for key, position in committed.items()}
+        window_ms = self._options.dedup_window_ms
+        times = await self._times_before({key: offset for key, offset in until.items() if offset})
+        found = await self._records._offsets_at([(*key, max(0, at_ms - window_ms)) for key, at_ms in times.items()])
         for key in partitions:
-            position = committed.get(key)
-            until = 0 if position is None else position.offset
-            self._windows[key[1]] = DedupWindow(self._options.dedup_window_ms, until)
+            self._windows[key[1]] = DedupWindow(window_ms, until[key])
             first = found.get(key)
-            if first is not None and first < until:
+            if first is not None and first < until[key]:
                 self._records.seek(*key, first)
+
+    async def _times_before(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return when the last record before each position was stored, by the broker's clock.
+
+        What was not found in time has the time 0: then everything that is there is read again.
+        """
+        times = dict.fromkeys(positions, 0)
+        if not positions:
+            return times
+        reader = self._service.new_consumer(isolation="read_uncommitted")
+        try:
+            first, ends = await reader._beginning_offsets(positions), await reader._end_offsets(positions)
+            # The last offset before a position may be the end of a transaction, which is no record: look further back.
+            begins = {key: max(first[key], offset - _LOOK_BACK) for key, offset in positions.items()}
+            left = {key for key, at in begins.items() if at < min(positions[key], ends[key])}
+            reader.assign([(*key, begins[key]) for key in left], ends={key: positions[key] for key in left})
+            deadline = self.now() + _LOOK_SECONDS
+            while left and self.now() < deadline:
+                for record in await reader._poll(timeout=0.2):
+                    if record.offset < positions[record.topic, record.partition]:
+                        times[record.topic, record.partition] = record.timestamp_ms
+                left = {key for key in left if (reader._position_of(key) or 0) < positions[key]}
+        finally:
+            with suppress(KwireError):
+                await reader._close(1.0)
+        return times
 
     def _position_after(self, record: ConsumerRecord) -> Offset:
         """Return the position to commit: none that was committed before, while a window is read again."""
@@ -173,17 +217,17 @@ class TrackerBackend(Backend):
     ) -> list[Delivery]:
         began = self.now()
         deliveries = [self._delivery(record, began) for record in records]
-        markers = [self._start_marker(one) for one in deliveries]
+        values = [encode_marker(self._start_marker(one), self._options.marker_format) for one in deliveries]
+        partitions = [one.marker_partition for one in deliveries]
         if self._options.transactional:
-            results = await self._start_in_transaction(deliveries, markers, positions)
+            result = await self._start_in_transaction(values, partitions, positions)
         else:
-            results = await self._stored(
-                [self._send(one, marker) for one, marker in zip(deliveries, markers, strict=True)]
-            )
+            self._count(MarkerType.START, len(values))
+            result = await self._stored(self._send_markers(values, partitions))
             await self._commit(positions)
-        for one, result in zip(deliveries, results, strict=True):
-            one.waited_ms = max(0, result.timestamp_ms - one.timestamp_ms)
-            one.timestamp_ms = max(one.timestamp_ms, result.timestamp_ms)  # the broker's time, now
+        for one, appended_ms in zip(deliveries, result.timestamps_ms, strict=True):
+            one.waited_ms = max(0, appended_ms - one.timestamp_ms)
+            one.timestamp_ms = max(one.timestamp_ms, appended_ms)  # the broker's time, now
         return deliveries
 
     async def _refuse(self, record: ConsumerRecord) -> None:
@@ -194,26 +238,44 @@ class TrackerBackend(Backend):
             place = (record.topic, record.partition, record.offset)
             headers = dead_letter_headers(record.headers, "too large for the markers topic", place)
             dead = ProducedMessage(self._options.dead_letters, record.value, self._queue, headers)
-            await self._stored(await self._service.deliver([dead]))
+            await self._delivered(dead)
 
     def _delivery(self, record: ConsumerRecord, now: float) -> Delivery:
-        envelope = Envelope.read(record.headers)
-        envelope.first_at = envelope.first_at or max(0, record.timestamp_ms)
+        headers, identity = record.headers, Identity(self._topic_id(record), record.partition, record.offset)
+        envelope = Envelope.read(headers)
+        if not envelope.first_at and record.timestamp_ms > 0:
+            envelope.first_at = record.timestamp_ms
+            headers = (*headers, (FIRST_AT, b"%d" % record.timestamp_ms))
         if not envelope.id:  # sent by another program
             envelope.id = f"{record.topic}-{record.partition}-{record.offset}"
-        identity = Identity(self._topics.message_topic_id, record.partition, record.offset)
+            headers = (*headers, (ID, envelope.id.encode()))
         timeout_ms = envelope.timeout or self._options.redelivery_timeout_ms
         count, format = self._topics.marker_partitions, self._options.marker_format
         return Delivery(
             record.value,
-            envelope.headers(),
+            headers,
             envelope,
             identity,
             record.timestamp_ms,
             timeout_ms,
             now + timeout_ms / 1000,
             marker_partition(identity, self._queue, count, format),
+            leased_at=now,
         )
+
+    def _topic_id(self, record: ConsumerRecord) -> UUID:
+        """Return the id of the topic that a record is of: one of this name may have been deleted and created again.
+
+        Records that go on from the last one are of the same topic; else it is the one that metadata know now.
+        """
+        known = self._logs.get(record.partition)
+        if known is not None and record.offset >= known[1]:
+            topic_id = known[0]
+        else:
+            topic = self._records_runtime.snapshot.topics.get(record.topic)
+            topic_id = self._topics.message_topic_id if topic is None else topic.id
+        self._logs[record.partition] = topic_id, record.offset + 1
+        return topic_id
 
     def _start_marker(self, delivery: Delivery) -> Marker:
         delay, appended = delivery.envelope.delay, delivery.timestamp_ms
@@ -229,61 +291,74 @@ class TrackerBackend(Backend):
         )
 
     async def _start_in_transaction(
-        self, deliveries: Sequence[Delivery], markers: Sequence[Marker], positions: dict[TopicPartition, Offset]
-    ) -> list[RecordMetadata]:
+        self, values: Sequence[bytes], partitions: Sequence[int], positions: dict[TopicPartition, Offset]
+    ) -> BulkResult:
         """Write markers and commit the position at once: a crash in between leaves neither (Q62)."""
-        producer = self._transactions
-        if producer is None:
-            producer = self._service.new_producer(transactional_id=f"{self._group}-{self.new_id()}", linger_ms=0)
-            self._transactions = producer
+        producer, began = await self._transactional_producer(), self.now()
         try:
             await producer._begin()
-            responses = await producer._send_all(
-                [
-                    ProducedMessage(
-                        self._options.marker_topic,
-                        encode_marker(marker, self._options.marker_format),
-                        self._marker_key(),
-                        partition=one.marker_partition,
-                    )
-                    for one, marker in zip(deliveries, markers, strict=True)
-                ]
+            response = await producer._send_many(
+                self._options.marker_topic, values, self._marker_keys(len(values)), partitions=partitions
             )
             offsets = {key: position.offset for key, position in positions.items()}
             await producer._send_offsets(offsets, self._records.group_metadata())
             await producer._commit()
         except BaseException as error:
-            self._transactions = None  # a new one fences it, whatever became of the transaction
+            self._transactions = None  # a new one ends the transaction, whatever became of it
             with suppress(KwireError):
                 await producer._abort_after(error, 5.0)
             with suppress(KwireError):
                 await producer._close(1.0)
             raise
-        self._count(MarkerType.START, len(markers))
+        self._count(MarkerType.START, len(values))
+        self._counters.commit_time.observe(self.now() - began)
         self._counters.commits += 1
         self._foreign = 0
-        return await self._stored(responses)
+        return await self._stored(response)
 
     async def _commit(self, positions: dict[TopicPartition, Offset]) -> None:
+        began = self.now()
         try:
             await self._records._commit(positions)
         except KwireError:
             self._counters.commit_failures += 1
             raise
+        self._counters.commit_time.observe(self.now() - began)
         self._counters.commits += 1
         self._foreign = 0
 
-    def _rewind(self, records: Iterable[ConsumerRecord]) -> None:
-        """Read these records again, those of partitions that are still assigned."""
-        self._counters.resets += 1
-        first: dict[TopicPartition, int] = {}
-        for record in records:
-            first.setdefault((record.topic, record.partition), record.offset)
+    async def _rewind(self) -> None:
+        """Go back to where the last read began, of partitions that are still assigned.
+
+        With transactions it may be that the last one was committed, though its end was not seen: then its messages are
+        marked, and their time may even be over. So a new producer ends it, and the group's position decides.
+        """
         assigned = set(self._records.assignment())
-        for (topic, partition), offset in first.items():
-            if (topic, partition) in assigned:
+        targets = {key: offset for key, offset in self._again.items() if key in assigned}
+        if self._options.transactional and targets:
+            await self._transactional_producer()
+            committed = await self._records._committed(list(targets))
+            for key, position in committed.items():
+                if position is not None:
+                    targets[key] = max(targets[key], position.offset)
+        for key, offset in targets.items():
+            with suppress(KwireError):  # it is no longer assigned
+                self._records.seek(*key, offset)
+        self._again.clear()
+
+    async def _transactional_producer(self) -> ProducerMethods:
+        """Return the producer of transactions; a new one has ended the last transaction of the one before."""
+        if self._transactions is None:
+            self._transactional_id = self._transactional_id or f"{self._group}-{self.new_id()}"
+            producer = self._service.new_producer(transactional_id=self._transactional_id, linger_ms=0)
+            try:
+                await producer._init_transactions()
+            except BaseException:
                 with suppress(KwireError):
-                    self._records.seek(topic, partition, offset)
+                    await producer._close(1.0)
+                raise
+            self._transactions = producer
+        return self._transactions
 
     async def _held(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Return the messages to hand out: the others wait for their time, or their time is over."""
@@ -301,83 +376,117 @@ class TrackerBackend(Backend):
                     _log.warning("queue %s: an expired message is no dead letter yet: %s", self._group, error)
                 continue
             held.append(one)
-            if self._options.keep_alive:
-                self._keep_alives.add(one)
+        if self._options.keep_alive:
+            self._keep_alives.add(held)
         return held
 
     # -- markers
 
-    def _marker_key(self) -> bytes | None:
-        return self._queue if self._options.is_go else None
+    def _marker_keys(self, count: int) -> list[bytes] | None:
+        return [self._queue] * count if self._options.is_go else None
 
     def _count(self, kind: MarkerType, count: int = 1) -> None:
         sent = self._counters.markers_sent
-        sent[kind.name.lower()] = sent.get(kind.name.lower(), 0) + count
+        name = kind.name.lower()
+        sent[name] = sent.get(name, 0) + count
 
-    def _send(self, delivery: Delivery, marker: Marker) -> ProduceResponse:
-        self._count(MarkerType(marker.type))
-        return self._markers.send(
-            self._options.marker_topic,
-            encode_marker(marker, self._options.marker_format),
-            self._marker_key(),
-            None,
-            delivery.marker_partition,
+    def _send_markers(self, values: Sequence[bytes], partitions: Sequence[int]) -> BulkResponse:
+        return self._markers.send_many(
+            self._options.marker_topic, values, self._marker_keys(len(values)), partitions=partitions
         )
 
-    def _send_and_watch(self, delivery: Delivery, marker: Marker) -> None:
-        def stored(response: ProduceResponse) -> None:
-            error = response.exception()
-            if error is not None:
-                self._counters.marker_failures += 1
-                _log.warning(
-                    "queue %s: a marker was not stored, so that message %s is delivered again: %s",
-                    self._group, delivery.envelope.id, error,
-                )  # fmt: skip
+    def _send(self, delivery: Delivery, marker: Marker) -> BulkResponse:
+        self._count(MarkerType(marker.type))
+        return self._send_markers([encode_marker(marker, self._options.marker_format)], [delivery.marker_partition])
 
-        self._send(delivery, marker).add_done_callback(stored)
+    def _settle(self, delivery: Delivery, marker: Marker) -> None:
+        """Have the last marker of a message sent, together with those of others."""
+        with self._lock:
+            self._last_markers.append((marker, delivery))
+            if self._is_sending:
+                return
+            self._is_sending = True
+        self._records_runtime.dispatch(self._send_last_markers)
 
-    async def _stored(self, responses: Sequence[ProduceResponse]) -> list[RecordMetadata]:
-        """Wait for these markers. Raises the first error, once all have a result."""
-        errors: list[KwireError] = []
-        results: list[RecordMetadata] = []
-        for response in responses:
-            await self._service.settled(response)
-            error = response.exception()
-            if error is None:
-                results.append(response.result())
-            else:
-                errors.append(error)
-        if errors:
-            self._counters.marker_failures += len(errors)
-            raise errors[0]
-        return results
+    def _send_last_markers(self) -> None:
+        """Send the last markers of the messages that were settled meanwhile; on the callback thread, or in `flush`."""
+        with self._sending_lock:
+            with self._lock:
+                last, self._last_markers = self._last_markers, []
+                self._is_sending = False
+            if not last:
+                return
+            for kind, count in Counter(marker.type for marker, _ in last).items():
+                self._count(MarkerType(kind), count)
+            values = [encode_marker(marker, self._options.marker_format) for marker, _ in last]
+            try:
+                response = self._send_markers(values, [delivery.marker_partition for _, delivery in last])
+            except KwireError as error:
+                self._failed([delivery for _, delivery in last], error)
+                return
+
+        def stored(response: BulkResponse) -> None:
+            for index, error in response.errors:
+                self._failed([last[index][1]], error)
+
+        response.add_done_callback(stored)
+
+    def _failed(self, deliveries: Sequence[Delivery], error: KwireError) -> None:
+        self._counters.marker_failures += len(deliveries)
+        for delivery in deliveries:
+            _log.warning(
+                "queue %s: a marker was not stored, so that message %s is delivered again: %s",
+                self._group, delivery.envelope.id, error,
+            )  # fmt: skip
+
+    async def _stored(self, response: BulkResponse) -> BulkResult:
+        """Wait for these markers. Raises the error of the first that failed, once all have a result."""
+        if not response.done():
+            signal = self._waiter.signal()
+            response.add_done_callback(lambda _: signal.set())
+            await signal.wait()
+        result = response.settled()
+        if result.failures:
+            self._counters.marker_failures += result.failures
+            raise result.errors[0][1]
+        return result
+
+    async def _delivered(self, message: ProducedMessage) -> None:
+        (response,) = await self._service.deliver([message])
+        await self._service.stored(response)
 
     def _send_keep_alives(self, deliveries: Sequence[Delivery]) -> None:
         """Send a keep-alive for each that is still in progress; on the callback thread."""
-        for one in deliveries:
-            with self._lock:
-                now = self.now()
-                started = one.handed_out_at
-                limit_ms = self._options.max_processing_ms
-                is_hung = started is not None and now - started > limit_ms / 1000
-                if one.is_settled or is_hung or now > one.deadline:
-                    continue
-            marker = Marker(MarkerType.KEEP_ALIVE, one.identity, one.timeout_ms)
-            try:
-                response = self._send(one, marker)
-            except KwireError as error:
-                self._counters.marker_failures += 1
-                _log.warning("queue %s: a keep-alive was not sent: %s", self._group, error)
-            else:
-                response.add_done_callback(partial(self._extended, one, now))
-            self._keep_alives.add(one)
-
-    def _extended(self, delivery: Delivery, since: float, response: ProduceResponse) -> None:
-        if response.exception() is not None:
-            self._counters.marker_failures += 1
-            return
+        now, limit = self.now(), self._options.max_processing_ms / 1000
         with self._lock:
-            delivery.deadline = max(delivery.deadline, since + delivery.timeout_ms / 1000)
+            alive = [
+                one
+                for one in deliveries
+                if not one.is_settled
+                and now <= one.deadline
+                and (one.handed_out_at is None or now - one.handed_out_at <= limit)
+            ]
+        if not alive:
+            return
+        format = self._options.marker_format
+        values = [encode_marker(Marker(MarkerType.KEEP_ALIVE, one.identity, one.timeout_ms), format) for one in alive]
+        self._count(MarkerType.KEEP_ALIVE, len(alive))
+        try:
+            response = self._send_markers(values, [one.marker_partition for one in alive])
+        except KwireError as error:
+            self._counters.marker_failures += len(alive)
+            _log.warning("queue %s: %d keep-alives were not sent: %s", self._group, len(alive), error)
+        else:
+            response.add_done_callback(partial(self._extended, alive, now))
+        self._keep_alives.add(alive)
+
+    def _extended(self, deliveries: Sequence[Delivery], since: float, response: BulkResponse) -> None:
+        failed = {index for index, _ in response.errors}
+        self._counters.marker_failures += len(failed)
+        with self._lock:
+            for index, one in enumerate(deliveries):
+                if index not in failed:
+                    one.deadline = max(one.deadline, since + one.timeout_ms / 1000)
 
     # -- settling
 
@@ -395,9 +504,9 @@ class TrackerBackend(Backend):
                 offset=delivery.identity.offset,
             )  # fmt: skip
 
-    async def ack(self, delivery: Delivery) -> None:
+    def ack(self, delivery: Delivery) -> None:
         self._end_lease(delivery)
-        self._send_and_watch(delivery, Marker(MarkerType.END, delivery.identity))
+        self._settle(delivery, Marker(MarkerType.END, delivery.identity))
         self._counters.acked += 1
 
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
@@ -408,15 +517,15 @@ class TrackerBackend(Backend):
                 place = (self._options.message_topic, delivery.identity.partition, delivery.identity.offset)
                 headers = dead_letter_headers(delivery.headers, reason, place)
                 dead = ProducedMessage(self._options.dead_letters, delivery.payload, self._queue, headers)
-                await self._stored(await self._service.deliver([dead]))
+                await self._delivered(dead)
         self._end_lease(delivery)
         self._counters.dead_lettered += 1
-        self._send_and_watch(delivery, Marker(MarkerType.END, delivery.identity))
+        self._settle(delivery, Marker(MarkerType.END, delivery.identity))
 
     async def release(self, delivery: Delivery, delay_ms: int, *, is_counted: bool) -> None:
         self._end_lease(delivery)
         marker = Marker(MarkerType.RELEASE, delivery.identity, delay_ms, is_uncounted=not is_counted)
-        self._send_and_watch(delivery, marker)
+        self._settle(delivery, marker)
         self._counters.released += 1
 
     async def extend(self, delivery: Delivery, timeout_ms: int) -> None:
@@ -427,8 +536,7 @@ class TrackerBackend(Backend):
                     f"the lease of message {delivery.envelope.id} is over: it is delivered again",
                     remedy="extend it earlier, or raise redelivery_timeout_ms",
                 )
-        response = self._send(delivery, Marker(MarkerType.KEEP_ALIVE, delivery.identity, timeout_ms))
-        await self._stored([response])
+        await self._stored(self._send(delivery, Marker(MarkerType.KEEP_ALIVE, delivery.identity, timeout_ms)))
         with self._lock:
             delivery.deadline, delivery.timeout_ms = now + timeout_ms / 1000, max(delivery.timeout_ms, timeout_ms)
         self._counters.extended += 1
@@ -436,6 +544,7 @@ class TrackerBackend(Backend):
     # -- the end
 
     async def flush(self, timeout: float | None) -> None:
+        self._send_last_markers()
         signal = self._waiter.signal()
         if self._markers._core.is_started:
             self._markers._core.flush(signal.set)
@@ -467,16 +576,21 @@ class KeepAlives:
         self._runtime = runtime
         self._send = send
         self._lock = threading.Lock()
-        self._heap: list[tuple[float, int, Delivery]] = []
+        self._heap: list[tuple[float, int, Sequence[Delivery]]] = []
         self._numbers = itertools.count()
         self._is_stopped = False
 
-    def add(self, delivery: Delivery) -> None:
-        """Have a keep-alive sent for this delivery after a third of its timeout."""
-        due = self._runtime.clock.now() + delivery.timeout_ms / 3000
+    def add(self, deliveries: Sequence[Delivery]) -> None:
+        """Have a keep-alive sent for each of these after a third of its timeout."""
+        by_timeout: dict[int, list[Delivery]] = {}
+        for one in deliveries:
+            by_timeout.setdefault(one.timeout_ms, []).append(one)
+        now = self._runtime.clock.now()
         with self._lock:
-            is_first = not self._heap or due < self._heap[0][0]
-            heappush(self._heap, (due, next(self._numbers), delivery))
+            first = self._heap[0][0] if self._heap else inf
+            for timeout_ms, some in by_timeout.items():
+                heappush(self._heap, (now + timeout_ms / 3000, next(self._numbers), some))
+            is_first = bool(self._heap) and self._heap[0][0] < first
         if is_first:
             self._runtime.wakeup()
 
@@ -487,11 +601,10 @@ class KeepAlives:
             self._heap.clear()
 
     def turn(self, now: float, view: ClusterView) -> Iterable[PendingRequest]:
-        due = []
+        due: list[Delivery] = []
         with self._lock:
-            while self._heap and (self._heap[0][2].is_settled or self._heap[0][0] <= now):
-                due.append(heappop(self._heap)[2])
-        due = [one for one in due if not one.is_settled]
+            while self._heap and (self._heap[0][0] <= now or all(one.is_settled for one in self._heap[0][2])):
+                due += (one for one in heappop(self._heap)[2] if not one.is_settled)
         if due and not self._is_stopped:
             self._runtime.dispatch(self._send, due)
         return ()

@@ -55,6 +55,22 @@ def test_q89_a_new_consumer_reads_the_window_again(world: World) -> None:
     assert all(now[key] >= committed[key] for key in committed)  # no step back
 
 
+def test_q89_the_window_begins_at_the_position_not_at_the_consumers_time(world: World) -> None:
+    """A consumer that comes late has the ids of the window before its next message, not of the last second."""
+    service = world.service(dedup_window_ms=1_000, redelivery_timeout_ms=60_000, partitions=1)
+    put(service, "jobs", b"hi", message_id="job-1")
+    put(service, "jobs", b"hi", b"new", message_id=None)
+    first = service.queue("jobs").consumer()
+    for message in take(first, 3):
+        message.ack()
+    first.close()
+    put(service, "jobs", b"hi", message_id="job-1")
+    assert service.queue("other").consumer().receive(1.5) is None  # the window of now is behind both
+    second = service.queue("jobs").consumer()
+    assert second.receive(1.0) is None
+    assert second.metrics().deduplicated == 1
+
+
 def test_q88_q89_a_dead_letter_that_goes_back_is_no_duplicate(world: World) -> None:
     service = world.service(dedup_window_ms=60_000, partitions=1)
     put(service, "jobs", b"hi", message_id="job-1")

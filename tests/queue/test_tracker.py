@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kwire import Producer
 from kwire.queue.markers import NO_TOPIC_ID, Identity, Marker, MarkerType, encode_marker
-from tests.consumer.test_processor import wait_until
 from tests.queue.worlds import World, payloads, put, take
+from tests.waiting import wait_until
 
 RIGHT = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"}
 
