@@ -31,10 +31,12 @@ Imports: net, session, protocol, records, wire.
 """
 
 from kwire.broker.cluster import Cluster, LogSnapshot, serve
-from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse
+from kwire.broker.faults import Answer, ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse, Throttle
 from kwire.broker.options import FirstSequence, Options
+from kwire.session.sasl import KerberosAcceptor, OAuthValidator, SaslServer
 
 __all__ = [
+    "Answer",
     "ApplyLate",
     "Cluster",
     "Cut",
@@ -42,9 +44,13 @@ __all__ = [
     "Disconnect",
     "Fault",
     "FirstSequence",
+    "KerberosAcceptor",
     "LogSnapshot",
     "Mute",
+    "OAuthValidator",
     "Options",
     "Refuse",
+    "SaslServer",
+    "Throttle",
     "serve",
 ]

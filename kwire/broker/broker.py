@@ -6,14 +6,15 @@ A broker has no socket and no clock. What a request means is in `handlers`; what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kwire.broker.cluster_state import ClusterState, Node
-from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse
+from kwire.broker.faults import Answer, ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse, Throttle
 from kwire.broker.request_context import CloseConnection, Completion, Reply, RequestContext, TruncatedReply
-from kwire.errors import ErrorCode, broker_error
+from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol import ApiKey
+from kwire.protocol.schema import Response
 
 if TYPE_CHECKING:
     from kwire.broker.handlers.handler import Handler
@@ -50,7 +51,7 @@ class Broker:
         fault = None
         if faults:
             partitions = handler.named_partitions(self, context.request)
-            fault = faults.match(api, self.id, context.client_id, partitions)
+            fault = faults.match(api, self.id, context.client_id, partitions, context)
         if fault is None:
             self._run(handler, context, now)
         else:
@@ -59,7 +60,13 @@ class Broker:
     def _run(self, handler: Handler[Any], context: RequestContext, now: float) -> None:
         if not self.node.is_up:  # the broker was stopped while a fault delayed the request
             return
-        response = handler.handle(self, context.request, context, now)
+        response: Response | None
+        try:
+            handler.authorize(context.request, context.access, context.version)
+        except BrokerError as error:
+            response = handler.error_response(context.request, error.code, context.version)
+        else:
+            response = handler.handle(self, context.request, context, now)
         if response is not None:
             context.respond(response)
 
@@ -85,6 +92,15 @@ class Broker:
             case Mute(applied):
                 if applied:
                     self._apply(handler, context, now)
+            case Throttle(ms):
+                until = now + ms / 1000
+                throttled = context.with_callback(lambda completion: context.complete(_throttle(completion, ms, until)))
+                self._run(handler, throttled, now)
+            case Answer(change):
+                changed = context.with_callback(
+                    lambda completion: context.complete(_change(completion, change, context.request))
+                )
+                self._run(handler, changed, now)
             case ApplyLate(ms):
                 self.cluster.timers.at(now + ms / 1000, lambda now: self._apply(handler, context, now))
                 context.complete(CloseConnection())
@@ -112,6 +128,21 @@ class Broker:
             timers.at(until, lambda _: context.complete(completion))
 
         self._run(handler, context.with_callback(complete_later), now)
+
+
+def _throttle(completion: Completion, ms: int, until: float) -> Completion:
+    if not isinstance(completion, Reply):
+        return completion
+    response: Any = completion.response
+    if hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = ms
+    return Reply(response, until)
+
+
+def _change(completion: Completion, change: Callable[[Any, Any], Response | None], request: Any) -> Completion:
+    if not isinstance(completion, Reply):
+        return completion
+    return Reply(change(request, completion.response) or completion.response, completion.mute_until)
 
 
 def _truncate(completion: Completion, keep_bytes: int) -> Completion:

@@ -21,6 +21,7 @@ from kwire.broker.faults import Effect, Fault, FaultKwargs, make_fault
 from kwire.broker.handlers.table import HANDLERS
 from kwire.broker.options import ClusterKwargs, make_options
 from kwire.broker.server import Server
+from kwire.broker.telemetry import Push
 from kwire.errors import ClosedError, ConfigurationError
 from kwire.net import Clock, KafkaSelector, SystemClock, Tls, show_address
 from kwire.protocol import ApiKey, api
@@ -88,7 +89,7 @@ class Cluster:
 
         host          the advertised address; the brokers also listen on it, unless `listen_host` is given
         ports         ports of brokers 1, 2, ...; by default any free ones
-        sasl          users and passwords, for PLAIN and SCRAM
+        sasl          users and passwords, for PLAIN and SCRAM; a `SaslServer` for the other mechanisms too
         topics        topics to create at once: {name: partitions}
         api_versions  narrower versions than the brokers support; `version` narrows them to those of a Kafka release
         options       the fields of `Options`
@@ -102,12 +103,13 @@ class Cluster:
         self._clock = clock or SystemClock()
         origin = (self._clock.now(), self._clock.time_ms())
         nodes = [Node(id, host, 0, rack=racks[id - 1] if racks else None) for id in range(1, brokers + 1)]
-        self._state = ClusterState(parsed, nodes, origin=origin)
+        server = _sasl(sasl, self._clock)
+        self._state = ClusterState(parsed, nodes, origin=origin, sasl=server)
         self._selector = KafkaSelector(
             clock=self._clock, max_frame_bytes=parsed.max_frame_bytes, idle_timeout_ms=parsed.idle_timeout_ms
         )
         apis = served_versions(api_versions or {}, release=parsed.version)
-        self._server = Server(self._state, self._selector, self._clock, apis=apis, tls=tls, sasl=_sasl(sasl))
+        self._server = Server(self._state, self._selector, self._clock, apis=apis, tls=tls, sasl=server)
         self._listen_host = listen_host or host
         self._calls: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()  # of _calls and _is_closed, so that close() leaves no call behind
@@ -190,6 +192,13 @@ class Cluster:
         """Return how many requests of each API all brokers have handled."""
         return self.call(lambda state, now: Counter(state.requests))
 
+    def telemetry(self) -> tuple[Push, ...]:
+        """Return the metrics that clients have pushed, at most the last 1,000 (KIP-714).
+
+        They push what an administrator subscribes to: `admin.client_metrics.set("all", ["*"], interval_ms=1000)`.
+        """
+        return self.call(lambda state, now: tuple(state.telemetry))
+
     # Controls.
 
     def create_topic(
@@ -244,7 +253,10 @@ class Cluster:
         By default the effect applies to the next matching request only; `times=None` means all of them. Raises
         ConfigurationError for a fault that could never match.
         """
-        fault = make_fault(effect, match)
+        return self.inject(make_fault(effect, match))
+
+    def inject(self, fault: Fault) -> Fault:
+        """Add a fault that was made before, such as those of `kwire broker --faults`. Raises ConfigurationError."""
         if fault.node is not None:
             self._check_node(fault.node)
         return self.call(lambda state, now: state.faults.add(fault))
@@ -338,8 +350,12 @@ def _common(one: range, other: range) -> range:
     return range(max(one.start, other.start), min(one.stop, other.stop))
 
 
-def _sasl(given: SaslServer | Mapping[str, str] | None) -> SaslServer | None:
-    return given if given is None or isinstance(given, SaslServer) else SaslServer(given)
+def _sasl(given: SaslServer | Mapping[str, str] | None, clock: Clock) -> SaslServer | None:
+    if given is None:
+        return None
+    server = given if isinstance(given, SaslServer) else SaslServer(given)
+    server.unix_time = lambda: clock.time_ms() / 1000
+    return server
 
 
 def serve(

@@ -14,10 +14,14 @@ from random import Random
 from uuid import UUID
 from zlib import crc32
 
+from kwire.broker.authorizer import Authorizer
 from kwire.broker.classic_members import ClassicMembers
+from kwire.broker.configs import Configs
 from kwire.broker.consumer_groups import ConsumerGroupCoordinator
+from kwire.broker.delegation_tokens import DelegationTokens
 from kwire.broker.diagnostics import Oddities, logger
 from kwire.broker.faults import Faults
+from kwire.broker.features import Features
 from kwire.broker.fetch_sessions import FetchSessionCache
 from kwire.broker.group_configs import GroupConfigs
 from kwire.broker.group_registry import GroupRegistry
@@ -27,15 +31,18 @@ from kwire.broker.log import Storage
 from kwire.broker.offsets import OffsetManager
 from kwire.broker.options import Options, TopicSettings
 from kwire.broker.partition import NO_LEADER, Partition
-from kwire.broker.quotas import ClientQuota
+from kwire.broker.quotas import Quotas
+from kwire.broker.reassignments import Reassignments
 from kwire.broker.share_coordinator import ShareCoordinator, ShareKey
 from kwire.broker.share_groups import ShareGroup, ShareGroupCoordinator
 from kwire.broker.share_partition_manager import SharePartitionManager
 from kwire.broker.share_sessions import SessionKey
+from kwire.broker.telemetry import Telemetry
 from kwire.broker.transactions import MarkerWriter, TransactionCoordinator
 from kwire.errors import ErrorCode, broker_error
 from kwire.net.timers import Timers
 from kwire.protocol import ApiKey
+from kwire.session import SaslServer
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _NAME_LENGTH_MAX = 249
@@ -75,7 +82,14 @@ class Topic:
 class ClusterState:
     """The state of a cluster. `origin` is (now, wall milliseconds) of one moment."""
 
-    def __init__(self, options: Options, nodes: Sequence[Node], *, origin: tuple[float, int] = (0.0, 0)) -> None:
+    def __init__(
+        self,
+        options: Options,
+        nodes: Sequence[Node],
+        *,
+        origin: tuple[float, int] = (0.0, 0),
+        sasl: SaslServer | None = None,
+    ) -> None:
         assert nodes
         self.options = options
         self.nodes: dict[int, Node] = {node.id: node for node in nodes}
@@ -85,7 +99,7 @@ class ClusterState:
         self.fetch_sessions = {
             node.id: FetchSessionCache(options.fetch_session_slots, Random(options.seed)) for node in nodes
         }
-        self._fetch_quotas: dict[str, ClientQuota] = {}
+        self.quotas = Quotas(options.fetch_quota_bytes_per_second)
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
         self.topics_revision = 0  # grows with every change of topics
@@ -111,12 +125,23 @@ class ClusterState:
             on_subscribed=self._initialize_share_states, on_member_left=self._close_share_sessions,
             on_empty=self.share_partitions.drop_group,
         )  # fmt: skip
+        self.authorizer = Authorizer(
+            is_enabled=options.authorizer, super_users=options.super_users,
+            allow_without_acl=options.allow_everyone_if_no_acl_found,
+        )  # fmt: skip
+        self.sasl = sasl or SaslServer({})  # without SASL on the brokers, users are only stored
+        self.tokens = DelegationTokens(Random(options.seed), self.sasl)
+        self.configs = Configs(self)
+        self.features = Features(options)
+        self.telemetry = Telemetry(self.configs, self.random)
+        self.reassignments = Reassignments(self)
         self.faults = Faults()
         self.oddities = Oddities()
         self.rejected_members: set[tuple[str, str, str]] = set()  # (host, client id, group) that the log has named
         self.connection_numbers = count(1)
         self.requests: Counter[ApiKey] = Counter()  # handled, of each API
         self._origin = origin
+        self._coordinator_moves = 0
         self._created = 0  # topics ever created: it selects the first leader of the next one
         self._schedule(options.retention_check_ms, self._retain)
         self._schedule(options.offsets_retention_check_ms, self.offsets.expire)
@@ -142,15 +167,16 @@ class ClusterState:
         While that broker is stopped, the next one coordinates.
         """
         ids = list(self.nodes)
-        start = crc32(key.encode()) % len(ids)
+        start = (crc32(key.encode()) + self._coordinator_moves) % len(ids)
         ordered = ids[start:] + ids[:start]
         return next((id for id in ordered if self.nodes[id].is_up), NO_LEADER)
 
-    def fetch_quota(self, client_id: str) -> ClientQuota | None:
-        """Return the fetch quota of a client, or None without quotas. Clients share theirs over all brokers."""
-        if not self.options.fetch_quota_bytes_per_second:
-            return None
-        return self._fetch_quotas.setdefault(client_id, ClientQuota(self.options.fetch_quota_bytes_per_second))
+    def move_coordinators(self, now: float) -> None:
+        """Let the next broker coordinate each group and transactional id, while the former one runs on."""
+        groups, transactions = self._coordinators()
+        self._coordinator_moves += 1
+        self._groups_moved(self._moved_keys(groups), now)
+        self.transactions.coordinators_moved(self._moved_keys(transactions))
 
     def stop_node(self, id: int, now: float) -> None:
         """Stop a broker: its partitions, groups and transactions move to others."""
@@ -173,6 +199,7 @@ class ClusterState:
         self.nodes[id].is_up = True
         for partition in self.partitions():
             partition.broker_started(id, self._is_up, now)
+        self.reassignments.broker_started(now)
         self._groups_moved(self._moved_keys(groups), now)
         self.transactions.coordinators_moved(self._moved_keys(transactions))
 

@@ -10,13 +10,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from kwire.broker.authorizer import ANONYMOUS, Access
 from kwire.broker.broker import Broker
 from kwire.broker.diagnostics import ClientInfo, Oddity, log_broken, log_closing, maybe_header
 from kwire.broker.faults import SESSION_APIS, Delay, Disconnect, Mute
-from kwire.broker.options import GROUP_VERSIONS, SHARE_VERSIONS, TRANSACTION_VERSIONS
 from kwire.broker.request_context import CloseConnection, Completion, NoReply, Reply, RequestContext, TruncatedReply
 from kwire.errors import DisconnectedError
 from kwire.protocol import ApiKey
+from kwire.protocol.messages.produce import ProduceResponse
 from kwire.session import ConnectionBroken, RequestReceived, SaslServer, Session, TrailingBytes
 from kwire.wire.frame import BytesLike
 
@@ -40,23 +41,20 @@ class Connection:
         apis: Mapping[int, range],
         sasl: SaslServer | None,
         client_host: str,
+        certificate_name: str | None = None,
         on_ready: Callable[[Connection], None],
     ) -> None:
         self.broker = broker
         self.is_closing = False  # close it once its frames are written
-        options = broker.cluster.options
-        features = {
-            "transaction.version": (options.transaction_version, TRANSACTION_VERSIONS[-1]),
-        }
-        if options.is_at_least("4.0"):
-            features["group.version"] = (options.group_version, GROUP_VERSIONS[-1])
-        if options.is_at_least("4.2"):
-            features["share.version"] = (options.share_level, SHARE_VERSIONS[-1 if options.is_at_least("4.4") else 1])
+        features = broker.cluster.features.shown()
         self._session = Session.broker(apis=apis, sasl=sasl, peer=client_host, features=features)
         self._client_host = client_host
+        self._certificate_name = certificate_name  # who the client is by mutual TLS; SASL says it if there is both
         self.client = ClientInfo(next(broker.cluster.connection_numbers), broker.id, client_host, self._session)
         self._on_ready = on_ready
-        self._queue: deque[RequestReceived] = deque()
+        self._queue: deque[tuple[RequestReceived, int]] = deque()  # with the size of the frame
+        self._throttle_ms = 0  # of the current request
+        self._muted_until = 0.0
         self._delayed_frames: deque[BytesLike] = deque()  # frames behind one that a fault delays or mutes
         self._current: RequestContext | None = None
         self._is_paused = False
@@ -81,8 +79,8 @@ class Connection:
         """Start the requests that can start now. Return the frames to write."""
         while self._delayed_frames and not self._is_paused and not self.is_closing:
             self.receive(self._delayed_frames.popleft(), now)
-        while self._queue and self._current is None and not self.is_closing:
-            self._start(self._queue.popleft(), now)
+        while self._queue and self._current is None and not self.is_closing and now >= self._muted_until:
+            self._start(*self._queue.popleft(), now)
         frames: list[FrameParts | RawBytes] = [*self._session.frames(), *self._output]
         self._output.clear()
         return frames
@@ -100,7 +98,7 @@ class Connection:
     def _process(self, frame: BytesLike, now: float) -> None:
         for event in self._session.receive(frame, now):
             if isinstance(event, RequestReceived):
-                self._queue.append(event)
+                self._queue.append((event, len(frame)))
             elif isinstance(event, TrailingBytes):
                 self._record_trailing_bytes(event)
             elif isinstance(event, ConnectionBroken):
@@ -118,22 +116,56 @@ class Connection:
         oddity = Oddity(self.client.library, event.header.client_id or "", key, version, what)
         self.broker.cluster.oddities.add(oddity)
 
-    def _start(self, event: RequestReceived, now: float) -> None:
+    def _start(self, event: RequestReceived, size: int, now: float) -> None:
         self.client.client_id = event.header.client_id
+        access = self._access()
+        self._throttle(event, size, access.principal, now)
 
         def on_complete(completion: Completion) -> None:
             self._complete(event, completion)
 
         self._current = RequestContext(
             event.request, event.header.api_version, client_id=event.header.client_id, client_host=self._client_host,
-            connection=self.client.number, on_complete=on_complete,
+            connection=self.client.number, access=access,
+            software=self._session.software, on_complete=on_complete,
         )  # fmt: skip
         self.broker.handle(self._current, now)
+
+    def _throttle(self, event: RequestReceived, size: int, principal: str, now: float) -> None:
+        """Count a Produce against the quota of its client. Over it, the next request has to wait (KIP-219)."""
+        self._throttle_ms = 0
+        if event.header.api_key != ApiKey.PRODUCE or event.header.api_version == 0:
+            return
+        cluster = self.broker.cluster
+        quota = cluster.quotas.producer(principal, event.header.client_id or "")
+        if quota is None:
+            return
+        self._throttle_ms = quota.record_ms(size, now)
+        if self._throttle_ms:
+            self._mute(now + self._throttle_ms / 1000)
+
+    def _mute(self, until: float) -> None:
+        """Handle no other request before this time."""
+        if until > self._muted_until:
+            self._muted_until = until
+            self.broker.cluster.timers.at(until, lambda now: self._on_ready(self))
+
+    def _access(self) -> Access:
+        user = self._session.username
+        if user is None:
+            user = self._certificate_name
+        principal = ANONYMOUS if user is None else f"User:{user}"
+        return Access(
+            self.broker.cluster.authorizer, principal, self._client_host, is_by_token=self._session.is_by_token
+        )
 
     def _complete(self, event: RequestReceived, completion: Completion) -> None:
         self._current = None
         match completion:
-            case Reply(response):
+            case Reply(response, mute_until):
+                self._mute(mute_until)
+                if isinstance(response, ProduceResponse) and self._throttle_ms:
+                    response.throttle_time_ms = self._throttle_ms
                 self._session.respond(event.tag, response)
             case NoReply():
                 self._session.respond(event.tag, None)

@@ -1,19 +1,22 @@
 """Faults that tests inject: which requests fail, how, and how often.
 
-A `Fault` has a filter (API, broker, topic, partition, client), a range of the matching requests (`after` and `times`)
-and an effect, which `broker` carries out. Faults are tried in the order in which they were added. The first one that
-matches takes the request.
+A `Fault` has a filter (API, broker, topic, partition, client, group, transaction, principal, version, any function of
+the request), a range of the matching requests (`after` and `times`), a chance, and an effect, which `broker` carries
+out. Faults are tried in the order in which they were added. The first one that matches takes the request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from random import Random
 from typing import Any, TypedDict, get_args
 
+from kwire.broker.request_context import RequestContext
 from kwire.errors import ConfigurationError, ErrorCode
-from kwire.options import did_you_mean
+from kwire.option_checks import did_you_mean
 from kwire.protocol import ApiKey
+from kwire.protocol.schema import Request, Response
 
 NO_PARTITION = -1
 
@@ -98,7 +101,32 @@ class ApplyLate:
         _check("ApplyLate", "ms", self.ms, int, _MILLISECONDS, least=0)
 
 
-Effect = Refuse | Disconnect | Cut | Delay | Mute | ApplyLate
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Respond with a `throttle_time_ms` of `ms`, and handle no other request of the connection before that time is
+    over, as for a client over its quota (KIP-219)."""
+
+    ms: int
+
+    def __post_init__(self) -> None:
+        _check("Throttle", "ms", self.ms, int, _MILLISECONDS, least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Apply the request and respond with what `change(request, response)` returns; None means the response that it was
+    given, which it may have changed."""
+
+    change: Callable[[Any, Any], Response | None]
+
+    def __post_init__(self) -> None:
+        change: object = self.change
+        if not callable(change):
+            remedy = "give a function of the request and the response"
+            raise ConfigurationError(f"Answer: change is {self.change!r}", remedy=remedy)
+
+
+Effect = Refuse | Disconnect | Cut | Delay | Mute | ApplyLate | Throttle | Answer
 
 
 # Field, type, least value, remedy.
@@ -108,6 +136,10 @@ _FIELDS: tuple[tuple[str, type, int | None, str], ...] = (
     ("topic", str, None, "give a topic's name"),
     ("partition", int, 0, "give a partition's number, from 0 on"),
     ("client_id", str, None, "give a client id"),
+    ("group", str, None, "give a group's id"),
+    ("transaction", str, None, "give a transactional id"),
+    ("principal", str, None, 'give a principal, such as "User:alice"'),
+    ("version", range, None, "give versions of the API: range(9, 13)"),
     ("after", int, 0, "give how many requests pass first, from 0 on"),
     ("times", int, 0, "give how many requests are hit, or None for all"),
 )
@@ -121,16 +153,25 @@ class FaultKwargs(TypedDict, total=False):
     topic: str | None
     partition: int | None
     client_id: str | None
+    group: str | None
+    transaction: str | None
+    principal: str | None
+    version: range | None
+    when: Callable[[Any], bool] | None
     after: int
     times: int | None
+    chance: float
+    seed: int | None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Fault:
     """Which requests an effect applies to. A field that is None matches everything.
 
-    The first `after` matching requests pass; the effect applies to the next `times`: one by default, all for None.
-    `seen` and `hits` count both. Raises ConfigurationError for values that could never match.
+    `group`, `transaction`, `principal` and `version` are of the request; `when(request)` is any other condition. The
+    first `after` matching requests pass; the effect applies to the next `times`: one by default, all for None; of these
+    it takes each with the probability `chance`, derived from `seed`. `seen` and `hits` count both. Raises
+    ConfigurationError for values that could never match.
     """
 
     effect: Effect
@@ -139,10 +180,18 @@ class Fault:
     topic: str | None = None
     partition: int | None = None
     client_id: str | None = None
+    group: str | None = None
+    transaction: str | None = None
+    principal: str | None = None
+    version: range | None = None
+    when: Callable[[Any], bool] | None = None
     after: int = 0
     times: int | None = 1
+    chance: float = 1.0
+    seed: int | None = None
     seen: int = 0
     hits: int = 0
+    _random: Random = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         effect: object = self.effect
@@ -156,6 +205,11 @@ class Fault:
             value = getattr(self, name)
             if value is not None or name == "after":
                 _check("a fault", name, value, kind, remedy, least)
+        if isinstance(self.chance, bool) or not isinstance(self.chance, int | float) or not 0 <= self.chance <= 1:
+            raise ConfigurationError(f"a fault: chance is {self.chance!r}", remedy="give a probability from 0 to 1")
+        if self.when is not None and not callable(self.when):
+            raise ConfigurationError(f"a fault: when is {self.when!r}", remedy="give a function of the request")
+        self._random = Random(self.seed)
         is_applicable = isinstance(self.effect, Disconnect | Mute | Delay) and not self.effect.applied
         if self.api is not None and self.api in SESSION_APIS and not is_applicable:
             remedy = "use Disconnect, Mute or Delay, without `applied`"
@@ -165,12 +219,21 @@ class Fault:
     def is_spent(self) -> bool:
         return self.times is not None and self.hits >= self.times
 
-    def take(self, api: ApiKey, node: int, client_id: str, partitions: Collection[tuple[str, int]]) -> bool:
-        """Count a request and return whether the effect applies to it. `partitions` are those in the request."""
-        if self.is_spent or not self._matches(api, node, client_id, partitions):
+    def take(
+        self,
+        api: ApiKey,
+        node: int,
+        client_id: str,
+        partitions: Collection[tuple[str, int]],
+        context: RequestContext | None = None,
+    ) -> bool:
+        """Count a request and return whether the effect applies to it. `partitions` are those in the request.
+
+        Requests that the session handles have no context."""
+        if self.is_spent or not self._matches(api, node, client_id, partitions) or not self._matches_context(context):
             return False
         self.seen += 1
-        if self.seen <= self.after:
+        if self.seen <= self.after or (self.chance < 1 and self._random.random() >= self.chance):
             return False
         self.hits += 1
         return True
@@ -181,6 +244,19 @@ class Fault:
             and self.node in (None, node)
             and self.client_id in (None, client_id)
             and (not self.names_partition or any(self.covers(*partition) for partition in partitions))
+        )
+
+    def _matches_context(self, context: RequestContext | None) -> bool:
+        conditions = (self.group, self.transaction, self.principal, self.version, self.when)
+        if context is None:
+            return conditions == (None,) * len(conditions)
+        request = context.request
+        return (
+            (self.group is None or self.group in _named(request, _GROUP_FIELDS, "groups", "group_id"))
+            and (self.transaction is None or self.transaction in _named(request, _ID_FIELDS, "transactions", _ID))
+            and self.principal in (None, context.access.principal)
+            and (self.version is None or context.version in self.version)
+            and (self.when is None or self.when(request))
         )
 
     @property
@@ -197,9 +273,26 @@ class Fault:
         return self.effect.code if self.covers(topic, partition) else None
 
 
+_ID = "transactional_id"
+_GROUP_FIELDS = ("group_id", "groups_names", "group_ids", "groups")
+_ID_FIELDS = (_ID, "v3_and_below_transactional_id", "transactional_ids")
+
+
+def _named(request: Request[Any], fields: Sequence[str], parts: str, part_field: str) -> set[str]:
+    """Return the names that a request has in one of these fields, or in each of its parts."""
+    found: set[str] = set()
+    for name in fields:
+        value = getattr(request, name, None)
+        found.update([value] if isinstance(value, str) else [one for one in value or () if isinstance(one, str)])
+    found.update(getattr(part, part_field, None) or "" for part in getattr(request, parts, None) or ())
+    if getattr(request, "key_type", None) == (0 if "group_id" in fields else 1):  # FindCoordinator
+        found.update([getattr(request, "key", ""), *getattr(request, "coordinator_keys", ())])
+    return found
+
+
 def make_fault(effect: Effect, match: Mapping[str, Any]) -> Fault:
     """Return the fault of a call such as `add_fault(Delay(5), api=ApiKey.FETCH)`. Raises ConfigurationError."""
-    names = [item.name for item in fields(Fault) if item.name not in ("effect", "seen", "hits")]
+    names = [item.name for item in fields(Fault) if item.name not in ("effect", "seen", "hits", "_random")]
     for name in match:
         if name not in names:
             listed = f"a fault matches by {', '.join(names)}"
@@ -227,9 +320,16 @@ class Faults:
     def clear(self) -> None:
         self._faults.clear()
 
-    def match(self, api: ApiKey, node: int, client_id: str, partitions: Collection[tuple[str, int]]) -> Fault | None:
+    def match(
+        self,
+        api: ApiKey,
+        node: int,
+        client_id: str,
+        partitions: Collection[tuple[str, int]],
+        context: RequestContext | None = None,
+    ) -> Fault | None:
         """Return the fault that takes this request. Remove it if it is spent."""
-        fault = next((fault for fault in self._faults if fault.take(api, node, client_id, partitions)), None)
+        fault = next((fault for fault in self._faults if fault.take(api, node, client_id, partitions, context)), None)
         if fault is not None and fault.is_spent:
             self._faults.remove(fault)
         return fault

@@ -158,6 +158,10 @@ class GroupConfigs:
         """Return the settings of a group, which need not exist."""
         return self._settings.get(group, self._defaults)
 
+    def names(self) -> list[str]:
+        """Return the groups that have configs."""
+        return list(self._settings)
+
     def alter(self, group: str, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace the configs of a group. Raises INVALID_CONFIG, and INVALID_REQUEST without a group."""
         if not group:

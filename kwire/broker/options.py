@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, TypedDict
 
 from kwire.errors import BrokerError, ConfigurationError, ErrorCode, broker_error
-from kwire.options import did_you_mean
+from kwire.option_checks import did_you_mean
 from kwire.protocol.releases import RELEASES
 
 LONG_MAX = 2**63 - 1
@@ -98,6 +98,9 @@ class ClusterKwargs(TypedDict, total=False):
     share_max_record_locks: int
     dead_letter_auto_create: bool
     dead_letter_prefix: str
+    authorizer: bool
+    super_users: str
+    allow_everyone_if_no_acl_found: bool
     max_frame_bytes: int
     max_connections: int
     max_queued_requests: int
@@ -188,6 +191,11 @@ class Options:
     share_max_record_locks: int = 2_000  # of one partition
     dead_letter_auto_create: bool = False
     dead_letter_prefix: str = "dlq."  # of topics that are created automatically
+
+    # Access rules (ACLs). Without an authorizer everybody may do everything.
+    authorizer: bool = False
+    super_users: str = ""  # as in Kafka: "User:admin;User:ANONYMOUS"
+    allow_everyone_if_no_acl_found: bool = False
 
     # Connections.
     max_frame_bytes: int = 104_857_600

@@ -136,7 +136,7 @@ class Partition:
         if not candidates and self.settings.unclean_election:
             candidates = [replica for replica in self.replicas if is_up(replica)]
             if candidates:
-                self._elect_unclean(candidates[0], now)
+                self.elect_unclean(candidates[0], now)
                 return
         self._elect(candidates[0] if candidates else NO_LEADER, now, keeps_log=not candidates)
 
@@ -147,12 +147,25 @@ class Partition:
         if self.leader == NO_LEADER and node in self.isr:
             self._elect(node, now, keeps_log=True)
         elif self.leader == NO_LEADER and self.settings.unclean_election:
-            self._elect_unclean(node, now)
+            self.elect_unclean(node, now)
         if self.leader != NO_LEADER:
             self.isr += [replica for replica in self.replicas if is_up(replica) and replica not in self.isr]
             for replica in self.isr:
                 self._left_at.pop(replica, None)
         self.notify(now)
+
+    def set_replicas(self, replicas: Sequence[int], is_up: Callable[[int], bool], now: float) -> None:
+        """Replace the replicas. Those whose brokers are up are in sync at once; a leader that is none leads no more."""
+        self.replicas = tuple(replicas)
+        if self.leader == NO_LEADER:
+            self.isr = [node for node in self.isr if node in replicas] or [replicas[0]]
+        else:
+            self.isr = [node for node in replicas if is_up(node)] or [replicas[0]]
+        self._left_at = {node: end for node, end in self._left_at.items() if node in replicas}
+        if self.leader != NO_LEADER and self.leader not in self.isr:
+            self._elect(self.isr[0] if is_up(self.isr[0]) else NO_LEADER, now, keeps_log=True)
+        else:
+            self.notify(now)
 
     def move_leader(self, node: int, now: float) -> None:
         """Make another in-sync replica the leader, without loss. Raises NOT_LEADER_OR_FOLLOWER if `node` is not in the
@@ -171,7 +184,7 @@ class Partition:
             self.replicate(now)
         self.notify(now)
 
-    def _elect_unclean(self, node: int, now: float) -> None:
+    def elect_unclean(self, node: int, now: float) -> None:
         """Elect a replica that is not in sync: what was written since it left the ISR is lost, acknowledged or not."""
         self.isr = [node]
         self.log.truncate(self._left_at.get(node, self.log.high_watermark))

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
+from kwire.broker.authorizer import FULL_ACCESS, Access
 from kwire.errors import ErrorCode
 from kwire.protocol.schema import Request, Response
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Send this response."""
+    """Send this response. Handle no other request of the connection before `mute_until`."""
 
     response: Response
+    mute_until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,14 @@ class RequestContext:
 
     __slots__ = (
         "_on_complete",
+        "access",
         "client_host",
         "client_id",
         "connection",
         "is_complete",
         "partition_fault",
         "request",
+        "software",
         "version",
     )
 
@@ -66,6 +71,8 @@ class RequestContext:
         client_id: str | None,
         client_host: str,
         connection: int = 0,
+        access: Access = FULL_ACCESS,
+        software: tuple[str, str] = ("", ""),
         on_complete: Callable[[Completion], None],
     ) -> None:
         self.request = request
@@ -73,6 +80,8 @@ class RequestContext:
         self.client_id = client_id or ""
         self.client_host = client_host
         self.connection = connection  # a number that no other connection of the cluster has
+        self.software = software  # the name and the version of the client's library
+        self.access = access  # what its client may do
         self.is_complete = False
         # Set by a fault that concerns one topic or partition of the request.
         self.partition_fault: Callable[[str, int], ErrorCode | None] | None = None
@@ -92,12 +101,25 @@ class RequestContext:
         """Return a context of the same request with another callback, for faults that apply it and change the reply."""
         return RequestContext(
             self.request, self.version, client_id=self.client_id, client_host=self.client_host,
-            connection=self.connection, on_complete=on_complete,
+            connection=self.connection, access=self.access, software=self.software, on_complete=on_complete,
         )  # fmt: skip
+
+    def change_completion(self, change: Callable[[Completion], Completion]) -> None:
+        """Have `change` make the completion that is sent of the one that the request gets."""
+        send = self._on_complete
+        self._on_complete = lambda completion: send(change(completion))
 
     def cancel(self) -> None:
         """Drop every later completion: the connection is gone."""
         self.is_complete = True
+
+    def telemetry_labels(self, instance_id: UUID) -> dict[str, str]:
+        """Return what subscriptions to client metrics can match (KIP-714)."""
+        name, version = self.software
+        return {
+            "client_instance_id": str(instance_id), "client_id": self.client_id, "client_software_name": name,
+            "client_software_version": version, "client_source_address": self.client_host,
+        }  # fmt: skip
 
     def injected_error(self, topic: str, partition: int) -> ErrorCode | None:
         """Return the error that a fault demands for this partition, if any."""

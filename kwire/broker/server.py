@@ -11,6 +11,7 @@ from functools import partial
 from math import inf
 
 from kwire.broker.broker import Broker
+from kwire.broker.certificate_names import subject_name
 from kwire.broker.cluster_state import ClusterState
 from kwire.broker.connection import Connection, FrameParts, RawBytes
 from kwire.broker.diagnostics import logger
@@ -122,7 +123,14 @@ class Server:
     def _accept(self, node: Node) -> None:
         try:
             port, client_host = self._selector.sockname(node)[1], self._selector.peername(node)[0]
+            certificate = self._selector.peer_certificate(node)
         except (OSError, ValueError):  # it closed within the same poll
+            return
+        try:
+            name = subject_name(certificate) if certificate is not None else None
+        except ValueError as error:
+            logger.warning("the broker closes a new connection from %s: %s", client_host, error)
+            self._selector.disconnect(node)
             return
         id = next((id for id, address in self._listeners.items() if address[1] == port), None)
         limit = self.cluster.options.max_connections
@@ -138,6 +146,7 @@ class Server:
             apis=self._apis_of.get(id, self._apis),
             sasl=self._sasl,
             client_host=client_host,
+            certificate_name=name,
             on_ready=self._mark_ready,
         )
         self._connections[node] = connection

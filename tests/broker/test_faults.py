@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kwire.broker.authorizer import Access, Authorizer
 from kwire.broker.connection import Connection, RawBytes
-from kwire.broker.faults import ApplyLate, Cut, Delay, Disconnect, Effect, Fault, Faults, Mute, Refuse, make_fault
+from kwire.broker.fault_file import read_faults
+from kwire.broker.faults import (
+    Answer,
+    ApplyLate,
+    Cut,
+    Delay,
+    Disconnect,
+    Effect,
+    Fault,
+    Faults,
+    Mute,
+    Refuse,
+    Throttle,
+    make_fault,
+)
 from kwire.broker.handlers.table import HANDLERS
-from kwire.broker.request_context import Reply
+from kwire.broker.request_context import Reply, RequestContext
 from kwire.errors import ConfigurationError, ErrorCode, error_name
 from kwire.protocol import ApiKey
 from kwire.protocol.headers import decode_response, encode_request
 from kwire.protocol.messages.api_versions import ApiVersionsRequest
-from kwire.protocol.messages.heartbeat import HeartbeatRequest
+from kwire.protocol.messages.describe_groups import DescribeGroupsRequest
+from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.protocol.messages.metadata import MetadataRequest
+from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.schema import Request
 from kwire.session import SaslServer
 from tests.broker.bench import GOOD, Bench, batch
+from tests.broker.client import Client as SocketClient
+from tests.broker.conftest import StartCluster
+from tests.broker.virtual_cluster import VirtualCluster
 
 HIT = Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 PLACES = [("t", 0), ("t", 1), ("u", -1)]
@@ -331,3 +354,122 @@ class TestConnection:
         assert client.connection.is_closing is closing
         client.advance(0.2)
         assert len(client.responses()) == responses
+
+
+class TestConditions:
+    """What a fault can match beyond API, broker, partition and client."""
+
+    def context(self, request: Request[Any], version: int = 1, principal: str = "User:alice") -> RequestContext:
+        access = Access(Authorizer(), principal, "10.0.0.1")
+        return RequestContext(
+            request, version, client_id="c", client_host="10.0.0.1", access=access, on_complete=lambda completion: None
+        )
+
+    @pytest.mark.parametrize(
+        ("request_", "rule", "matches"),
+        [
+            (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), {"group": "g"}, True),
+            (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), {"group": "h"}, False),
+            (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), {"transaction": "g"}, False),
+            (DescribeGroupsRequest(groups=["a", "g"]), {"group": "g"}, True),
+            (OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="g", topics=None)]), {"group": "g"}, True),
+            (FindCoordinatorRequest(key="g", key_type=0), {"group": "g"}, True),
+            (FindCoordinatorRequest(key="g", key_type=1), {"group": "g"}, False),
+            (FindCoordinatorRequest(key="x", key_type=1), {"transaction": "x"}, True),
+            (MetadataRequest(topics=[]), {"principal": "User:alice"}, True),
+            (MetadataRequest(topics=[]), {"principal": "User:bob"}, False),
+            (MetadataRequest(topics=[]), {"version": range(1, 3)}, True),
+            (MetadataRequest(topics=[]), {"version": range(2, 3)}, False),
+            (MetadataRequest(topics=[]), {"when": lambda request: request.topics == []}, True),
+            (MetadataRequest(topics=None), {"when": lambda request: request.topics == []}, False),
+        ],
+    )
+    def test_a_fault_matches_by_the_request(self, request_: Request[Any], rule: dict[str, Any], matches: bool) -> None:
+        api = ApiKey(request_.API_KEY)
+        assert Fault(effect=HIT, **rule).take(api, 1, "c", (), self.context(request_)) is matches
+
+    def test_a_chance_has_a_seed(self) -> None:
+        def taken(seed: int) -> str:
+            fault = Fault(effect=HIT, times=None, chance=0.3, seed=seed)
+            return "".join("x" if fault.take(ApiKey.FETCH, 1, "", ()) else "." for _ in range(1000))
+
+        assert taken(1) == taken(1) != taken(2)
+        assert 200 < taken(1).count("x") < 400
+
+    @pytest.mark.parametrize("rule", [{"chance": 2}, {"chance": True}, {"when": 5}, {"version": 3}, {"group": 1}])
+    def test_values_that_could_never_match(self, rule: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError):
+            make_fault(HIT, rule)
+
+
+def test_a_response_is_changed_or_made_up() -> None:
+    cluster = VirtualCluster(1)
+
+    def no_brokers(request: MetadataRequest, response: Any) -> None:
+        response.brokers = []
+
+    cluster.state.faults.add(make_fault(Answer(no_brokers), {"api": ApiKey.METADATA}))
+    made_up = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    cluster.state.faults.add(make_fault(Answer(lambda request, response: made_up), {"api": ApiKey.HEARTBEAT}))
+    assert cluster.request(1, MetadataRequest(topics=[])).brokers == []
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    assert cluster.request(1, beat).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_throttled_response_mutes_its_connection(start: StartCluster) -> None:
+    cluster = start(1)
+    cluster.add_fault(Throttle(300), api=ApiKey.METADATA)
+    client = SocketClient(cluster.brokers[1])
+    began = time.monotonic()
+    assert client.request(MetadataRequest(topics=[])).throttle_time_ms == 300
+    assert client.request(MetadataRequest(topics=[])).throttle_time_ms == 0
+    assert time.monotonic() - began >= 0.3
+    client.close()
+
+
+FAULT_FILE = """
+[[fault]]
+effect = "Refuse"
+code = "NOT_LEADER_OR_FOLLOWER"
+api = "Produce"
+topic = "orders"
+times = "all"
+chance = 0.1
+version = "9-12"
+
+[[fault]]
+effect = "Delay"
+ms = 200
+group = "billing"
+"""
+
+
+def test_faults_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "faults.toml"
+    file.write_text(FAULT_FILE)
+    refuse, delay = read_faults(file)
+    assert refuse.effect == Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert (refuse.api, refuse.topic, refuse.times, refuse.chance) == (ApiKey.PRODUCE, "orders", None, 0.1)
+    assert refuse.version == range(9, 13)
+    assert (delay.effect, delay.group, delay.times) == (Delay(200), "billing", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[fault]]\neffect = 'Refuze'\n", "fault 1: effect is 'Refuze'"),
+        ("[[fault]]\neffect = 'Refuse'\ncode = 'NO_LEADER'\n", "fault 1: there is no error 'NO_LEADER'"),
+        ("[[fault]]\neffect = 'Delay'\n", "fault 1: Delay"),
+        ("[[fault]]\neffect = 'Mute'\napi = 'Prodduce'\n", "there is no API 'Prodduce'"),
+        ("[[fault]]\neffect = 'Mute'\ntopik = 'orders'\n", "a fault has no topik"),
+        ("[[fault]]\neffect = 'Mute'\nwhen = 'never'\n", "when is a function"),
+        ("[fault]\neffect = 'Mute'\n", "faults.toml"),
+        ("faults = 3\n", "it has faults"),
+        ("= 3", "faults.toml"),
+    ],
+)
+def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "faults.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=said):
+        read_faults(file)

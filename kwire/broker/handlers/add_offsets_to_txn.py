@@ -5,6 +5,7 @@ Producers of the KIP-890 protocol do not send it: TxnOffsetCommit v5 adds the of
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_error
@@ -32,8 +33,13 @@ def handle(
     return AddOffsetsToTxnResponse(error_code=ErrorCode.NONE)
 
 
+def authorize(request: AddOffsetsToTxnRequest, access: Access, version: int) -> None:
+    access.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    access.require_group(Operation.READ, request.group_id)
+
+
 def error_response(request: AddOffsetsToTxnRequest, code: int, version: int) -> AddOffsetsToTxnResponse:
     return AddOffsetsToTxnResponse(error_code=code)
 
 
-ADD_OFFSETS_TO_TXN = Handler(AddOffsetsToTxnRequest, handle, error_response)
+ADD_OFFSETS_TO_TXN = Handler(AddOffsetsToTxnRequest, handle, error_response, authorize=authorize)

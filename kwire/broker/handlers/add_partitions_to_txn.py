@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kwire.broker.authorizer import Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_error
@@ -77,6 +78,8 @@ def _check(broker: Broker, partition: TopicPartition, context: RequestContext) -
     if injected is not None:
         return injected
     try:
+        if context.version < _FIRST_VERSION_OF_MANY:
+            context.access.require_topic(Operation.WRITE, partition[0])
         broker.cluster.partition(*partition)
     except BrokerError as error:
         return error.code
@@ -117,6 +120,13 @@ def _results(transaction: _Transaction, codes: Mapping[TopicPartition, int]) -> 
     ]
 
 
+def authorize(request: AddPartitionsToTxnRequest, access: Access, version: int) -> None:
+    if version >= _FIRST_VERSION_OF_MANY:
+        access.require_cluster(Operation.CLUSTER_ACTION)
+    else:
+        access.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+
+
 def error_response(request: AddPartitionsToTxnRequest, code: int, version: int) -> AddPartitionsToTxnResponse:
     if version >= _FIRST_VERSION_OF_MANY:
         return AddPartitionsToTxnResponse(error_code=code)
@@ -134,5 +144,10 @@ def named_partitions(broker: Broker, request: AddPartitionsToTxnRequest) -> list
 
 
 ADD_PARTITIONS_TO_TXN = Handler(
-    AddPartitionsToTxnRequest, handle, error_response, named_partitions, supports_partition_errors=True
+    AddPartitionsToTxnRequest,
+    handle,
+    error_response,
+    named_partitions,
+    supports_partition_errors=True,
+    authorize=authorize,
 )

@@ -5,8 +5,9 @@ A group that does not exist is created.
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation, ResourceType
 from kwire.broker.broker import Broker
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, needs_group
 from kwire.broker.ids import NO_ID
 from kwire.broker.request_context import RequestContext
 from kwire.broker.share_coordinator import ShareKey
@@ -34,7 +35,9 @@ def handle(
         topic = cluster.topics.get(requested.topic_name)
         results = []
         for named in requested.partitions:
-            if topic is None or topic.partition(named.partition_index) is None:
+            if not context.access.allows(Operation.READ, ResourceType.TOPIC, requested.topic_name):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None or topic.partition(named.partition_index) is None:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 code = ErrorCode.NONE
@@ -54,4 +57,6 @@ def error_response(request: AlterShareGroupOffsetsRequest, code: int, version: i
     return _error(code)
 
 
-ALTER_SHARE_GROUP_OFFSETS = Handler(AlterShareGroupOffsetsRequest, handle, error_response)
+ALTER_SHARE_GROUP_OFFSETS = Handler(
+    AlterShareGroupOffsetsRequest, handle, error_response, authorize=needs_group(Operation.READ)
+)

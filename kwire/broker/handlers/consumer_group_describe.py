@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from uuid import UUID
 
 from kwire.broker.broker import Broker
 from kwire.broker.consumer_group import ConsumerGroup, ConsumerMember, grouped
 from kwire.broker.current_assignment import NO_PARTITIONS, TopicIdPartition
-from kwire.broker.handlers.handler import GROUP_OPERATIONS, NOT_REQUESTED, Handler
+from kwire.broker.handlers.group_description import authorized_description
+from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.consumer_group_describe import (
@@ -28,9 +30,17 @@ def handle(
 ) -> ConsumerGroupDescribeResponse:
     if not broker.cluster.options.has_consumer_groups:
         return error_response(request, ErrorCode.UNSUPPORTED_VERSION, context.version)
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
     return ConsumerGroupDescribeResponse(
-        groups=[_describe(broker, group_id, operations) for group_id in request.group_ids]
+        groups=[
+            authorized_description(
+                context.access,
+                group_id,
+                partial(_describe, broker, group_id),
+                _error_group,
+                with_operations=request.include_authorized_operations,
+            )
+            for group_id in request.group_ids
+        ]
     )
 
 

@@ -6,6 +6,7 @@ missing, the client would wait silently for ever.
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Access, Operation
 from kwire.broker.broker import Broker
 from kwire.broker.consumer_group import grouped
 from kwire.broker.consumer_groups import Heartbeat, HeartbeatResult
@@ -78,6 +79,12 @@ def _response(result: HeartbeatResult) -> ConsumerGroupHeartbeatResponse:
     )  # fmt: skip
 
 
+def authorize(request: ConsumerGroupHeartbeatRequest, access: Access, version: int) -> None:
+    access.require_group(Operation.READ, request.group_id)
+    for topic in request.subscribed_topic_names or ():
+        access.require_topic(Operation.DESCRIBE, topic)
+
+
 def error_response(
     request: ConsumerGroupHeartbeatRequest, code: int, version: int, message: str | None = None
 ) -> ConsumerGroupHeartbeatResponse:
@@ -86,4 +93,4 @@ def error_response(
     )
 
 
-CONSUMER_GROUP_HEARTBEAT = Handler(ConsumerGroupHeartbeatRequest, handle, error_response)
+CONSUMER_GROUP_HEARTBEAT = Handler(ConsumerGroupHeartbeatRequest, handle, error_response, authorize=authorize)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.faults import NO_PARTITION
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, Mutations
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+
+_FIRST_VERSION_WITH_QUOTA = 3
 
 _Requested = CreatePartitionsRequest.Topic
 _Result = CreatePartitionsResponse.Result
@@ -16,20 +19,29 @@ _Result = CreatePartitionsResponse.Result
 def handle(
     broker: Broker, request: CreatePartitionsRequest, context: RequestContext, now: float
 ) -> CreatePartitionsResponse:
-    results = [_create(broker, requested, validate_only=request.validate_only) for requested in request.topics]
-    return CreatePartitionsResponse(results=results)
+    mutations = Mutations(broker, context, since=_FIRST_VERSION_WITH_QUOTA)
+    results = []
+    for requested in request.topics:
+        code: int = ErrorCode.NONE
+        message = None
+        try:
+            context.access.require_topic(Operation.ALTER, requested.name)
+            _create(broker, requested, mutations, now, validate_only=request.validate_only)
+        except BrokerError as error:
+            code, message = error.code, error.broker_message
+        results.append(_Result(name=requested.name, error_code=code, error_message=message))
+    return CreatePartitionsResponse(throttle_time_ms=mutations.throttle_ms, results=results)
 
 
-def _create(broker: Broker, requested: _Requested, *, validate_only: bool) -> _Result:
+def _create(broker: Broker, requested: _Requested, mutations: Mutations, now: float, *, validate_only: bool) -> None:
     assignments = (
         [assignment.broker_ids for assignment in requested.assignments] if requested.assignments is not None else None
     )
-    try:
-        topic = broker.cluster.find_topic(requested.name)
-        broker.cluster.add_partitions(topic, requested.count, assignments, validate_only=validate_only)
-    except BrokerError as error:
-        return _Result(name=requested.name, error_code=error.code, error_message=error.broker_message)
-    return _Result(name=requested.name, error_code=ErrorCode.NONE)
+    topic = broker.cluster.find_topic(requested.name)
+    broker.cluster.add_partitions(topic, requested.count, assignments, validate_only=True)
+    if not validate_only:
+        mutations.take(requested.count - len(topic.partitions), now)
+        broker.cluster.add_partitions(topic, requested.count, assignments)
 
 
 def error_response(request: CreatePartitionsRequest, code: int, version: int) -> CreatePartitionsResponse:

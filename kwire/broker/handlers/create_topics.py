@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kwire.broker.authorizer import CLUSTER_NAME, Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import Topic
+from kwire.broker.configs import DEFAULT_CONFIG, TOPIC_CONFIG
 from kwire.broker.faults import NO_PARTITION
-from kwire.broker.handlers.configs import DEFAULT_CONFIG, TOPIC_CONFIG
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, Mutations
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+_FIRST_VERSION_WITH_QUOTA = 6
 
 _Result = CreateTopicsResponse.Topic
 
@@ -19,17 +22,29 @@ _Result = CreateTopicsResponse.Topic
 def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext, now: float) -> CreateTopicsResponse:
     counts = Counter(requested.name for requested in request.topics)
     results = []
+    mutations = Mutations(broker, context, since=_FIRST_VERSION_WITH_QUOTA)
     for requested in {requested.name: requested for requested in request.topics}.values():
         try:
             if counts[requested.name] > 1:
                 raise broker_error(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
-            results.append(_result(broker, _create(broker, requested, request.validate_only), request.validate_only))
+            if not may_create(context.access, requested.name):
+                raise broker_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+            if mutations.are_limited and not request.validate_only:
+                mutations.take(len(_create(broker, requested, validate_only=True).partitions), now)
+            topic = _create(broker, requested, validate_only=request.validate_only)
+            results.append(_result(broker, topic, context.access, request.validate_only))
         except BrokerError as error:
             results.append(_error_result(requested.name, error.code, error.broker_message))
-    return CreateTopicsResponse(topics=results)
+    return CreateTopicsResponse(throttle_time_ms=mutations.throttle_ms, topics=results)
 
 
-def _create(broker: Broker, requested: CreateTopicsRequest.Topic, validate_only: bool) -> Topic:
+def may_create(access: Access, topic: str) -> bool:
+    """Return whether the client may create a topic: any topic, or this one."""
+    create = Operation.CREATE
+    return access.allows(create, ResourceType.CLUSTER, CLUSTER_NAME) or access.allows(create, ResourceType.TOPIC, topic)
+
+
+def _create(broker: Broker, requested: CreateTopicsRequest.Topic, *, validate_only: bool) -> Topic:
     if requested.assignments and (requested.num_partitions != -1 or requested.replication_factor != -1):
         raise broker_error(
             ErrorCode.INVALID_REQUEST, "give either a replica assignment, or the numbers of partitions and replicas"
@@ -44,11 +59,15 @@ def _create(broker: Broker, requested: CreateTopicsRequest.Topic, validate_only:
     )  # fmt: skip
 
 
-def _result(broker: Broker, topic: Topic, validate_only: bool) -> _Result:
+def _result(broker: Broker, topic: Topic, access: Access, validate_only: bool) -> _Result:
     result = _Result(
         name=topic.name, error_code=ErrorCode.NONE, error_message=None, num_partitions=len(topic.partitions),
         replication_factor=topic.replication_factor, configs=_configs(broker, topic),
     )  # fmt: skip
+    if not access.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+        result.num_partitions = result.replication_factor = -1
+        result.configs = []
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if not validate_only:
         result.topic_id = topic.id
     return result

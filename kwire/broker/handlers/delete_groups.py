@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
@@ -13,11 +14,13 @@ _Result = DeleteGroupsResponse.Result
 
 def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext, now: float) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
-        results=[_Result(group_id=id, error_code=_delete(broker, id)) for id in request.groups_names]
+        results=[_Result(group_id=id, error_code=_delete(broker, id, context.access)) for id in request.groups_names]
     )
 
 
-def _delete(broker: Broker, group_id: str) -> ErrorCode:
+def _delete(broker: Broker, group_id: str, access: Access) -> ErrorCode:
+    if not access.allows(Operation.DELETE, ResourceType.GROUP, group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if not broker.coordinates(group_id):
         return ErrorCode.NOT_COORDINATOR
     share_group = broker.cluster.share_groups.get(group_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
@@ -28,6 +29,7 @@ def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContex
 
 def _delete(broker: Broker, context: RequestContext, topic: str, requested: _Requested) -> _Result:
     try:
+        context.access.require_topic(Operation.DELETE, topic)
         injected = context.injected_error(topic, requested.partition_index)
         if injected is not None:
             raise broker_error(injected)

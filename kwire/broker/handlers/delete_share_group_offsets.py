@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation, ResourceType
 from kwire.broker.broker import Broker
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, needs_group
 from kwire.broker.ids import NO_ID
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode
@@ -27,6 +28,10 @@ def handle(
         return _error(error.code, error.broker_message)
     responses = []
     for requested in request.topics:
+        if not context.access.allows(Operation.READ, ResourceType.TOPIC, requested.topic_name):
+            refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            responses.append(_Result(topic_name=requested.topic_name, topic_id=NO_ID, error_code=refused))
+            continue
         topic = cluster.topics.get(requested.topic_name)
         code = ErrorCode.NONE if topic is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         id = topic.id if topic is not None else NO_ID
@@ -46,4 +51,6 @@ def error_response(request: DeleteShareGroupOffsetsRequest, code: int, version: 
     return _error(code)
 
 
-DELETE_SHARE_GROUP_OFFSETS = Handler(DeleteShareGroupOffsetsRequest, handle, error_response)
+DELETE_SHARE_GROUP_OFFSETS = Handler(
+    DeleteShareGroupOffsetsRequest, handle, error_response, authorize=needs_group(Operation.DELETE)
+)

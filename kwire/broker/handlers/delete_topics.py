@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import CLUSTER_NAME, FULL_ACCESS, Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.faults import NO_PARTITION
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, Mutations, find_topic
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 _FIRST_VERSION_BY_ID = 6
+_FIRST_VERSION_WITH_QUOTA = 5
 
 _Requested = DeleteTopicsRequest.Topic
 _Result = DeleteTopicsResponse.Topic
 
 
 def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext, now: float) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(
-        responses=[_delete(broker, requested, now) for requested in _requested_topics(request, context.version)]
-    )
+    mutations = Mutations(broker, context, since=_FIRST_VERSION_WITH_QUOTA)
+    requested_topics = _requested_topics(request, context.version)
+    results = [_delete(broker, requested, context, mutations, now) for requested in requested_topics]
+    return DeleteTopicsResponse(throttle_time_ms=mutations.throttle_ms, responses=results)
 
 
 def _requested_topics(request: DeleteTopicsRequest, version: int) -> list[_Requested]:
@@ -27,19 +30,24 @@ def _requested_topics(request: DeleteTopicsRequest, version: int) -> list[_Reque
     )
 
 
-def _delete(broker: Broker, requested: _Requested, now: float) -> _Result:
+def _delete(
+    broker: Broker, requested: _Requested, context: RequestContext, mutations: Mutations, now: float
+) -> _Result:
     cluster = broker.cluster
     try:
-        topic = (
-            cluster.find_topic(requested.name)
-            if requested.name is not None
-            else cluster.find_topic_by_id(requested.topic_id)
-        )
+        id = requested.topic_id if requested.name is None else None
+        access = FULL_ACCESS if _may_delete_all(context.access) else context.access
+        topic = find_topic(broker, access, Operation.DELETE, requested.name, id)
+        mutations.take(len(topic.partitions), now)
     except BrokerError as error:
         why = error.broker_message
         return _Result(name=requested.name, topic_id=requested.topic_id, error_code=error.code, error_message=why)
     cluster.delete_topic(topic, now)
     return _Result(name=topic.name, topic_id=topic.id, error_code=ErrorCode.NONE)
+
+
+def _may_delete_all(access: Access) -> bool:
+    return access.allows(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def error_response(request: DeleteTopicsRequest, code: int, version: int) -> DeleteTopicsResponse:

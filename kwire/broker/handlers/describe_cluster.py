@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kwire.broker.broker import Broker
-from kwire.broker.handlers.handler import CLUSTER_OPERATIONS, NOT_REQUESTED, Handler
+from kwire.broker.handlers.handler import NOT_REQUESTED, Handler
 from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_cluster import BROKERS, DescribeClusterRequest, DescribeClusterResponse
@@ -27,7 +27,7 @@ def handle(
             if node.is_up or request.include_fenced_brokers
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            context.access.cluster_operations() if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 

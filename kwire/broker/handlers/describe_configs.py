@@ -1,22 +1,12 @@
-"""Handle DescribeConfigs (KIP-133): return the configs of topics, groups and this broker."""
+"""Handle DescribeConfigs (KIP-133): return the configs of topics, groups, brokers, loggers and client metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import check_topic_name
-from kwire.broker.handlers.configs import (
-    BROKER,
-    DEFAULT_CONFIG,
-    GROUP,
-    GROUP_CONFIG,
-    STATIC_BROKER_CONFIG,
-    TOPIC,
-    TOPIC_CONFIG,
-    broker_configs,
-    config_type,
-)
+from kwire.broker.configs import DEFAULT_CONFIG, RESOURCE_TYPES, STATIC_BROKER_CONFIG, TOPIC, Entry
+from kwire.broker.handlers.configs import require_config_right
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -30,50 +20,46 @@ _Config = DescribeConfigsResponse.Result.Config
 def handle(
     broker: Broker, request: DescribeConfigsRequest, context: RequestContext, now: float
 ) -> DescribeConfigsResponse:
-    results = []
+    results, refused = [], []
     for requested in request.resources:
         try:
-            configs = list(_configs(broker, requested, context.version, synonyms=request.include_synonyms))
+            require_config_right(context.access, Operation.DESCRIBE_CONFIGS, requested)
+        except BrokerError as error:
+            refused.append(_result(requested, error.code, error.broker_message))
+            continue
+        try:
+            entries = _entries(broker, requested)
         except BrokerError as error:
             results.append(_result(requested, error.code, error.broker_message))
             continue
-        if requested.configuration_keys:
-            configs = [config for config in configs if config.name in requested.configuration_keys]
         result = _result(requested, ErrorCode.NONE, None)
-        result.configs = configs
+        result.configs = [
+            _config(entry, context.version, synonyms=request.include_synonyms)
+            for entry in entries
+            if not requested.configuration_keys or entry.name in requested.configuration_keys
+        ]
         results.append(result)
-    return DescribeConfigsResponse(results=results)
+    return DescribeConfigsResponse(results=results + refused)
 
 
-def _configs(broker: Broker, requested: _Requested, version: int, *, synonyms: bool) -> Iterable[_Config]:
-    """Return the configs of one resource. Raises BrokerError."""
-    options = broker.cluster.options
-    if requested.resource_type == TOPIC:
-        check_topic_name(requested.resource_name)
-        settings = broker.cluster.find_topic(requested.resource_name).settings
-        for name, value in settings.shown(options).items():
-            source = TOPIC_CONFIG if name in settings.configs else DEFAULT_CONFIG
-            yield _config(name, value, source, version, synonyms=synonyms)
-    elif requested.resource_type == GROUP:
-        group_settings = broker.cluster.group_configs.of(requested.resource_name)
-        for name, value in group_settings.shown(options).items():
-            source = GROUP_CONFIG if name in group_settings.configs else DEFAULT_CONFIG
-            yield _config(name, value, source, version, synonyms=synonyms)
-    elif requested.resource_type == BROKER:
-        if requested.resource_name != str(broker.id):
-            why = f"this is broker {broker.id}, not {requested.resource_name!r}"
-            raise broker_error(ErrorCode.INVALID_REQUEST, why)
-        for name, value in broker_configs(options, broker.id).items():
-            yield _config(name, value, STATIC_BROKER_CONFIG, version, synonyms=synonyms)
-    else:
-        raise broker_error(ErrorCode.INVALID_REQUEST, f"there are no resources of type {requested.resource_type} here")
+def _entries(broker: Broker, requested: _Requested) -> list[Entry]:
+    kind, name = requested.resource_type, requested.resource_name
+    if kind not in RESOURCE_TYPES:
+        raise broker_error(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+    if kind == TOPIC:
+        check_topic_name(name)
+    return broker.cluster.configs.describe(kind, name, broker.id)
 
 
-def _config(name: str, value: str, source: int, version: int, *, synonyms: bool) -> _Config:
+def _config(entry: Entry, version: int, *, synonyms: bool) -> _Config:
     return _Config(
-        name=name, value=value, read_only=source == STATIC_BROKER_CONFIG, config_source=source, is_sensitive=False,
-        is_default=version == 0 and source == DEFAULT_CONFIG, config_type=config_type(name, value),
-        synonyms=[_Config.Synonym(name=name, value=value, source=source)] if synonyms else [], documentation=None,
+        name=entry.name, value=entry.value, read_only=entry.is_read_only, config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        is_default=version == 0 and entry.source in (DEFAULT_CONFIG, STATIC_BROKER_CONFIG), config_type=entry.type,
+        synonyms=[
+            _Config.Synonym(name=entry.name, value=value, source=source) for value, source in entry.synonyms
+        ] if synonyms else [],
+        documentation=None,
     )  # fmt: skip
 
 

@@ -5,9 +5,10 @@ A group that does not exist is Dead. Since v6 (KIP-1043) it is also an error.
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.groups import Group, GroupState
-from kwire.broker.handlers.handler import GROUP_OPERATIONS, NOT_REQUESTED, Handler
+from kwire.broker.handlers.handler import NOT_REQUESTED, Handler
 from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -20,10 +21,18 @@ _Result = DescribeGroupsResponse.Group
 def handle(
     broker: Broker, request: DescribeGroupsRequest, context: RequestContext, now: float
 ) -> DescribeGroupsResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
     return DescribeGroupsResponse(
-        groups=[_describe(broker, group_id, context.version, operations) for group_id in request.groups]
+        groups=[_authorized(broker, group_id, request, context) for group_id in request.groups]
     )
+
+
+def _authorized(broker: Broker, group_id: str, request: DescribeGroupsRequest, context: RequestContext) -> _Result:
+    access = context.access
+    if not access.allows(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return _error_group(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    includes = request.include_authorized_operations
+    operations = access.operations(ResourceType.GROUP, group_id) if includes else NOT_REQUESTED
+    return _describe(broker, group_id, context.version, operations)
 
 
 def _describe(broker: Broker, group_id: str, version: int, operations: int) -> _Result:

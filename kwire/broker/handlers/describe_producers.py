@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import check_topic_name
 from kwire.broker.handlers.handler import Handler
@@ -32,6 +33,7 @@ def handle(
 
 def _describe(broker: Broker, topic: str, index: int, context: RequestContext) -> _Result:
     try:
+        context.access.require_topic(Operation.READ, topic)
         check_topic_name(topic)
         partition = broker.cluster.partition(topic, index)
         partition.check_replica(broker.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kwire.broker.authorizer import Access, Operation
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.ids import NO_ID
@@ -24,21 +25,29 @@ _Topic = _Group.Topic
 def handle(
     broker: Broker, request: DescribeShareGroupOffsetsRequest, context: RequestContext, now: float
 ) -> DescribeShareGroupOffsetsResponse:
-    return DescribeShareGroupOffsetsResponse(groups=[_describe(broker, group) for group in request.groups])
+    return DescribeShareGroupOffsetsResponse(
+        groups=[_describe(broker, group, context.access) for group in request.groups]
+    )
 
 
-def _describe(broker: Broker, requested: _Requested) -> _Group:
+def _describe(broker: Broker, requested: _Requested, access: Access) -> _Group:
     group = requested.group_id
     try:
+        access.require_group(Operation.DESCRIBE, group)
         broker.check_coordinates(group)
     except BrokerError as error:
         return _error_group(group, error.code, error.broker_message)
     if requested.topics is None:
-        named: Iterable[tuple[str, list[int]]] = _all(broker, group)
+        every = _all(broker, group)
+        named: Iterable[tuple[str, list[int]]] = [one for one in every if access.describes(one[0])]
     else:
         named = [(topic.topic_name, list(topic.partitions)) for topic in requested.topics]
     topics = []
     for name, indexes in named:
+        if not access.describes(name):
+            results = [_refused_partition(index) for index in indexes]
+            topics.append(_Topic(topic_name=name, topic_id=NO_ID, partitions=results))
+            continue
         topic = broker.cluster.topics.get(name)
         topics.append(
             _Topic(
@@ -74,6 +83,11 @@ def _partition(broker: Broker, group: str, name: str, index: int) -> _Topic.Part
     return _Topic.Partition(
         partition_index=index, start_offset=start, leader_epoch=epoch, lag=lag, error_code=ErrorCode.NONE
     )
+
+
+def _refused_partition(index: int) -> _Topic.Partition:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return _Topic.Partition(partition_index=index, start_offset=NO_OFFSET, leader_epoch=0, lag=-1, error_code=code)
 
 
 def _error_group(group: str, code: int, message: str | None = None) -> _Group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
@@ -15,13 +16,17 @@ def handle(
     broker: Broker, request: DescribeTransactionsRequest, context: RequestContext, now: float
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(broker, transactional_id) for transactional_id in request.transactional_ids]
+        transaction_states=[
+            _describe(broker, transactional_id, context.access) for transactional_id in request.transactional_ids
+        ]
     )
 
 
-def _describe(broker: Broker, transactional_id: str) -> _Result:
+def _describe(broker: Broker, transactional_id: str, access: Access) -> _Result:
     if not transactional_id:
         return _error_result(transactional_id, ErrorCode.INVALID_REQUEST)
+    if not access.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return _error_result(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not broker.coordinates(transactional_id):
         return _error_result(transactional_id, ErrorCode.NOT_COORDINATOR)
     transaction = broker.cluster.transactions.get(transactional_id)
@@ -29,7 +34,8 @@ def _describe(broker: Broker, transactional_id: str) -> _Result:
         return _error_result(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     topics: dict[str, list[int]] = {}
     for topic, index in transaction.partitions:
-        topics.setdefault(topic, []).append(index)
+        if access.describes(topic):
+            topics.setdefault(topic, []).append(index)
     return _Result(
         error_code=ErrorCode.NONE,
         transactional_id=transactional_id,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, needs_transactional_id
 from kwire.broker.handlers.transactional import fenced_error
 from kwire.broker.ids import ProducerIdAndEpoch
 from kwire.broker.request_context import RequestContext
@@ -32,4 +33,4 @@ def error_response(request: EndTxnRequest, code: int, version: int) -> EndTxnRes
     return EndTxnResponse(error_code=code)
 
 
-END_TXN = Handler(EndTxnRequest, handle, error_response)
+END_TXN = Handler(EndTxnRequest, handle, error_response, authorize=needs_transactional_id(Operation.WRITE))

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import Topic
 from kwire.broker.fetch_sessions import FetchContext, FetchPartition
-from kwire.broker.handlers.handler import Handler, LeaderHints
+from kwire.broker.handlers.handler import Handler, LeaderHints, find_topic
 from kwire.broker.log import PartitionLog, StoredBatch
 from kwire.broker.options import TopicSettings
 from kwire.broker.partition import NO_LEADER, Partition
@@ -39,7 +40,7 @@ _Result = FetchResponse.Topic.Partition
 
 def handle(broker: Broker, request: FetchRequest, context: RequestContext, now: float) -> FetchResponse | None:
     cluster = broker.cluster
-    quota = cluster.fetch_quota(context.client_id)
+    quota = cluster.quotas.consumer(context.access.principal, context.client_id)
     if quota is not None and now < quota.muted_until:
         cluster.timers.at(quota.muted_until, lambda now: _handle_later(broker, request, context, now))
         return None
@@ -124,7 +125,8 @@ class Fetch:
         """Return the response, and open the session that the client wants."""
         hints = LeaderHints(self._broker.cluster)
         read = self._read_all(hints)
-        quota = self._broker.cluster.fetch_quota(self._context.client_id)
+        client = self._context
+        quota = self._broker.cluster.quotas.consumer(client.access.principal, client.client_id)
         session = self._opened.session
         if quota is not None:
             throttle_ms = quota.throttle_ms(sum(len(result.records or b"") for _, result in read), now)
@@ -240,9 +242,8 @@ class Fetch:
         return None if not nearest or partition.leader in nearest else nearest[0]
 
     def _find_topic(self, one: FetchPartition) -> Topic:
-        if self._context.version >= _FIRST_VERSION_BY_ID:
-            return self._broker.cluster.find_topic_by_id(one.topic_id)
-        return self._broker.cluster.find_topic(one.topic)
+        id = one.topic_id if self._context.version >= _FIRST_VERSION_BY_ID else None
+        return find_topic(self._broker, self._context.access, Operation.READ, one.topic, id)
 
     def _find_partition(self, one: FetchPartition) -> Partition:
         requested = one.requested
@@ -272,7 +273,9 @@ def _diverges(log: PartitionLog, requested: _Requested) -> bool:
 
 def _error_result(requested: _Requested, code: int) -> _Result:
     # Kafka builds these results in two places: one sends null, the other an empty list.
-    is_unknown = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    is_unknown = code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    )  # fmt: skip
     return _Result(
         partition_index=requested.partition, error_code=code, high_watermark=-1, records=b"",
         aborted_transactions=[] if is_unknown else None,

@@ -4,10 +4,11 @@ Since v4 it returns several (KIP-699)."""
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
-from kwire.errors import ErrorCode
+from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.find_coordinator import (
     GROUP,
     SHARE,
@@ -25,20 +26,32 @@ def handle(
     broker: Broker, request: FindCoordinatorRequest, context: RequestContext, now: float
 ) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if context.version >= _FIRST_VERSION_OF_MANY else [request.key]
-    return _response([_find(broker, key, request.key_type) for key in keys], context.version)
+    return _response([_find(broker, key, request.key_type, context.access) for key in keys], context.version)
 
 
-def _find(broker: Broker, key: str, key_type: int) -> _Coordinator:
+def _find(broker: Broker, key: str, key_type: int, access: Access) -> _Coordinator:
     if key_type not in (GROUP, TRANSACTION, SHARE):
         return _error_result(key, ErrorCode.INVALID_REQUEST)
     if key_type == SHARE and not _is_share_key(key):
         return _error_result(key, ErrorCode.INVALID_REQUEST)
+    try:
+        _authorize(access, key, key_type)
+    except BrokerError as error:
+        return _error_result(key, error.code)
     node = broker.cluster.nodes.get(broker.cluster.coordinator_of(key))
     if node is None:
         return _error_result(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return _Coordinator(
         key=key, node_id=node.id, host=node.host, port=node.port, error_code=ErrorCode.NONE, error_message=None
     )
+
+
+def _authorize(access: Access, key: str, key_type: int) -> None:
+    if key_type == SHARE:
+        access.require_cluster(Operation.CLUSTER_ACTION)
+    else:
+        type = ResourceType.GROUP if key_type == GROUP else ResourceType.TRANSACTIONAL_ID
+        access.require(Operation.DESCRIBE, type, key)
 
 
 def _is_share_key(key: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, needs_group
 from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -22,4 +23,4 @@ def error_response(request: HeartbeatRequest, code: int, version: int) -> Heartb
     return HeartbeatResponse(error_code=code)
 
 
-HEARTBEAT = Handler(HeartbeatRequest, handle, error_response)
+HEARTBEAT = Handler(HeartbeatRequest, handle, error_response, authorize=needs_group(Operation.READ))

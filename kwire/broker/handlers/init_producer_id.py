@@ -5,12 +5,13 @@ Two-phase commit (KIP-939, v6) fails, as in a Kafka cluster that does not author
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import CLUSTER_NAME, Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.handlers.transactional import fenced_error
 from kwire.broker.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 from kwire.broker.request_context import RequestContext
-from kwire.errors import BrokerError, ErrorCode
+from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _FIRST_VERSION_WITH_FENCED = 4
@@ -46,8 +47,18 @@ def _check(broker: Broker, request: InitProducerIdRequest) -> ErrorCode | None:
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if request.enable2_pc else None
 
 
+def authorize(request: InitProducerIdRequest, access: Access, version: int) -> None:
+    """Require the right to write transactions, or to write idempotently: to the cluster, or to any topic (KIP-679)."""
+    if request.transactional_id is not None:
+        access.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    elif not access.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) and not access.allows_any(
+        Operation.WRITE, ResourceType.TOPIC
+    ):
+        raise broker_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
 def error_response(request: InitProducerIdRequest, code: int, version: int) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
-INIT_PRODUCER_ID = Handler(InitProducerIdRequest, handle, error_response)
+INIT_PRODUCER_ID = Handler(InitProducerIdRequest, handle, error_response, authorize=authorize)

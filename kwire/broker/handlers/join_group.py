@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.groups import JoinGroup, JoinGroupResult
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, needs_group
 from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -59,4 +60,4 @@ def error_response(request: JoinGroupRequest, code: int, version: int) -> JoinGr
     return _response(JoinGroupResult(code, request.member_id), version)
 
 
-JOIN_GROUP = Handler(JoinGroupRequest, handle, error_response)
+JOIN_GROUP = Handler(JoinGroupRequest, handle, error_response, authorize=needs_group(Operation.READ))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, needs_group
 from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -33,4 +34,4 @@ def error_response(request: LeaveGroupRequest, code: int, version: int) -> Leave
     return LeaveGroupResponse(error_code=code)
 
 
-LEAVE_GROUP = Handler(LeaveGroupRequest, handle, error_response)
+LEAVE_GROUP = Handler(LeaveGroupRequest, handle, error_response, authorize=needs_group(Operation.READ))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
@@ -12,6 +13,8 @@ from kwire.protocol.messages.list_groups import ListGroupsRequest, ListGroupsRes
 def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext, now: float) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
     types = {type.lower() for type in request.types_filter}
+    access, describe = context.access, Operation.DESCRIBE
+    sees_all = access.allows(describe, ResourceType.CLUSTER, CLUSTER_NAME)
     return ListGroupsResponse(
         error_code=ErrorCode.NONE,
         groups=[
@@ -23,6 +26,7 @@ def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext, 
             if broker.coordinates(group.id)
             and (not states or group.state_name.lower() in states)
             and (not types or group.TYPE in types)
+            and (sees_all or access.allows(describe, ResourceType.GROUP, group.id))
         ],
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.fetch import READ_COMMITTED
 from kwire.broker.handlers.handler import Handler
@@ -34,6 +35,7 @@ def _list(
     broker: Broker, request: ListOffsetsRequest, context: RequestContext, topic: str, requested: _Requested
 ) -> _Result:
     try:
+        context.access.require_topic(Operation.DESCRIBE, topic)
         injected = context.injected_error(topic, requested.partition_index)
         if injected is not None:
             raise broker_error(injected)

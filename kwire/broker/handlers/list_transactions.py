@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from kwire.broker.authorizer import Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
@@ -40,6 +41,7 @@ def handle(
             for transaction in broker.cluster.transactions
             if broker.coordinates(transaction.id) and _matches(transaction, request, wall_ms)
             and (pattern is None or pattern.fullmatch(transaction.id))
+            and context.access.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.id)
         ],
     )  # fmt: skip
 

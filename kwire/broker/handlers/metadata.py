@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import Topic, check_topic_name
 from kwire.broker.faults import NO_PARTITION
-from kwire.broker.handlers.handler import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, Handler
+from kwire.broker.handlers.create_topics import may_create
+from kwire.broker.handlers.handler import NOT_REQUESTED, Handler, find_topic
 from kwire.broker.ids import NO_ID
 from kwire.broker.partition import NO_LEADER, Partition
 from kwire.broker.request_context import RequestContext
@@ -28,35 +30,44 @@ def handle(broker: Broker, request: MetadataRequest, context: RequestContext, no
         cluster_id=cluster.options.cluster_id,
         controller_id=cluster.controller_id,
         topics=_topics(broker, request, context),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if include_operations else NOT_REQUESTED,
+        cluster_authorized_operations=context.access.cluster_operations() if include_operations else NOT_REQUESTED,
     )
 
 
 def _topics(broker: Broker, request: MetadataRequest, context: RequestContext) -> list[MetadataResponse.Topic]:
     requested = request.topics
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
     if requested is None or (not requested and context.version == 0):
-        return [_topic(broker, topic, operations) for topic in broker.cluster.topics.values()]
+        described = [topic for topic in broker.cluster.topics.values() if context.access.describes(topic.name)]
+        return [_topic(broker, topic, request, context) for topic in described]
     topics = []
     for topic in requested:
         injected = context.injected_error(topic.name or "", NO_PARTITION)
         try:
             if injected is not None:
                 raise broker_error(injected)
-            topics.append(_topic(broker, _find(broker, topic, request, context.version), operations))
+            topics.append(_topic(broker, _find(broker, topic, request, context), request, context))
         except BrokerError as error:
             topics.append(_error_topic(topic, error.code, context.version))
+            is_unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if is_unknown and request.include_topic_authorized_operations and topic.name:
+                operations = context.access.operations(ResourceType.TOPIC, topic.name)
+                topics[-1].topic_authorized_operations = operations
     return topics
 
 
-def _find(broker: Broker, topic: MetadataRequest.Topic, request: MetadataRequest, version: int) -> Topic:
+def _find(broker: Broker, topic: MetadataRequest.Topic, request: MetadataRequest, context: RequestContext) -> Topic:
+    version, access = context.version, context.access
     if _is_by_id(topic, version):
-        return broker.cluster.find_topic_by_id(topic.topic_id)
+        return find_topic(broker, access, Operation.DESCRIBE, None, topic.topic_id)
     assert topic.name is not None
+    access.require_topic(Operation.DESCRIBE, topic.name)
     check_topic_name(topic.name)
-    may_create = version < _FIRST_VERSION_WITH_CONSENT or request.allow_auto_topic_creation
-    made = broker.cluster.maybe_auto_create(topic.name) if may_create else None
-    return made or broker.cluster.find_topic(topic.name)
+    creates = version < _FIRST_VERSION_WITH_CONSENT or request.allow_auto_topic_creation
+    if creates and broker.cluster.options.auto_create_topics and topic.name not in broker.cluster.topics:
+        if not may_create(access, topic.name):
+            raise broker_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        broker.cluster.maybe_auto_create(topic.name)
+    return broker.cluster.find_topic(topic.name)
 
 
 def _is_by_id(topic: MetadataRequest.Topic, version: int) -> bool:
@@ -64,14 +75,17 @@ def _is_by_id(topic: MetadataRequest.Topic, version: int) -> bool:
     return topic.name is None or (version >= _FIRST_VERSION_WITH_NULL_NAME and topic.topic_id != NO_ID)
 
 
-def _topic(broker: Broker, topic: Topic, operations: int) -> MetadataResponse.Topic:
+def _topic(broker: Broker, topic: Topic, request: MetadataRequest, context: RequestContext) -> MetadataResponse.Topic:
+    includes_operations = request.include_topic_authorized_operations
     return MetadataResponse.Topic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
         partitions=[_partition(broker, partition) for partition in topic.partitions],
-        topic_authorized_operations=operations,
+        topic_authorized_operations=(
+            context.access.operations(ResourceType.TOPIC, topic.name) if includes_operations else NOT_REQUESTED
+        ),
     )
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.consumer_group import ConsumerGroup
 from kwire.broker.consumer_groups import Commit, CommitCheck
 from kwire.broker.groups import UNKNOWN_GENERATION, Group
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, find_topic, needs_group
 from kwire.broker.offsets import OffsetAndMetadata
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -93,7 +94,8 @@ def _commit(
     cluster = broker.cluster
     try:
         by_id = context.version >= _FIRST_VERSION_BY_ID
-        stored_topic = cluster.find_topic_by_id(topic.topic_id) if by_id else cluster.find_topic(topic.name)
+        id = topic.topic_id if by_id else None
+        stored_topic = find_topic(broker, context.access, Operation.READ, topic.name, id)
         cluster.partition(stored_topic.name, partition.partition_index)
     except BrokerError as error:
         return error.code
@@ -127,4 +129,11 @@ def named_partitions(broker: Broker, request: OffsetCommitRequest) -> list[tuple
     return [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
 
 
-OFFSET_COMMIT = Handler(OffsetCommitRequest, handle, error_response, named_partitions, supports_partition_errors=True)
+OFFSET_COMMIT = Handler(
+    OffsetCommitRequest,
+    handle,
+    error_response,
+    named_partitions,
+    supports_partition_errors=True,
+    authorize=needs_group(Operation.READ),
+)

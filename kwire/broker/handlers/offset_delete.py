@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.groups import Group
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, needs_group
 from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -25,7 +26,9 @@ def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext
         results = []
         for partition in topic.partitions:
             code = ErrorCode.NONE
-            if group.is_subscribed_to(topic.name):
+            if not context.access.allows(Operation.READ, ResourceType.TOPIC, topic.name):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif group.is_subscribed_to(topic.name):
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
                 broker.cluster.offsets.delete(request.group_id, (topic.name, partition.partition_index))
@@ -38,4 +41,4 @@ def error_response(request: OffsetDeleteRequest, code: int, version: int) -> Off
     return OffsetDeleteResponse(error_code=code, topics=[])
 
 
-OFFSET_DELETE = Handler(OffsetDeleteRequest, handle, error_response)
+OFFSET_DELETE = Handler(OffsetDeleteRequest, handle, error_response, authorize=needs_group(Operation.DELETE))

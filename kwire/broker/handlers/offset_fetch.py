@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kwire.broker.authorizer import Access, Operation
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import Topic
 from kwire.broker.handlers.handler import Handler
@@ -29,18 +30,21 @@ _Topic = OffsetFetchResponse.Group.Topic
 def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext, now: float) -> OffsetFetchResponse:
     if context.version >= _FIRST_VERSION_OF_MANY:
         return OffsetFetchResponse(
-            groups=[
-                _group(broker, requested, context.version, stable=request.require_stable)
-                for requested in request.groups
-            ]
+            groups=[_group(broker, requested, context, stable=request.require_stable) for requested in request.groups]
         )
-    if not broker.coordinates(request.group_id):
-        return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
-    return _one_group(broker, request, context.version)
+    try:
+        context.access.require_group(Operation.DESCRIBE, request.group_id)
+        broker.check_coordinates(request.group_id)
+    except BrokerError as error:
+        return error_response(request, error.code, context.version)
+    return _one_group(broker, request, context)
 
 
-def _one_group(broker: Broker, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
-    offsets = GroupOffsets(broker.cluster.offsets, request.group_id, stable=request.require_stable)
+def _one_group(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    version = context.version
+    offsets = GroupOffsets(
+        broker.cluster.offsets, request.group_id, stable=request.require_stable, access=context.access
+    )
     if request.topics is None:
         requested = offsets.by_topic()
     else:
@@ -64,16 +68,20 @@ def _old_partition(index: int, committed: OffsetAndMetadata, error: ErrorCode, h
     )  # fmt: skip
 
 
-def _group(broker: Broker, requested: OffsetFetchRequest.Group, version: int, *, stable: bool) -> _Group:
-    if not broker.coordinates(requested.group_id):
-        return _Group(group_id=requested.group_id, topics=[], error_code=ErrorCode.NOT_COORDINATOR)
+def _group(broker: Broker, requested: OffsetFetchRequest.Group, context: RequestContext, *, stable: bool) -> _Group:
+    version = context.version
+    try:
+        context.access.require_group(Operation.DESCRIBE, requested.group_id)
+        broker.check_coordinates(requested.group_id)
+    except BrokerError as error:
+        return _Group(group_id=requested.group_id, topics=[], error_code=error.code)
     group = broker.cluster.consumer_groups.get(requested.group_id)
     if group is not None:
         try:
             broker.cluster.consumer_groups.check_fetch(group, requested.member_id, requested.member_epoch)
         except BrokerError as error:
             return _Group(group_id=requested.group_id, topics=[], error_code=error.code)
-    offsets = GroupOffsets(broker.cluster.offsets, requested.group_id, stable=stable)
+    offsets = GroupOffsets(broker.cluster.offsets, requested.group_id, stable=stable, access=context.access)
     if requested.topics is None:
         topics = [
             _topic(broker.cluster.find_topic(name), indexes, offsets) for name, indexes in offsets.by_topic().items()
@@ -113,12 +121,15 @@ def _partition(index: int, committed: OffsetAndMetadata, error: int) -> _Topic.P
 class GroupOffsets:
     """The committed offsets of one group, as one request may see them."""
 
-    def __init__(self, offsets: OffsetManager, group_id: str, *, stable: bool) -> None:
+    def __init__(self, offsets: OffsetManager, group_id: str, *, stable: bool, access: Access) -> None:
+        self._access = access
         self._offsets = offsets
         self._group_id = group_id
         self._stable = stable
 
     def find(self, partition: TopicPartition) -> tuple[OffsetAndMetadata, ErrorCode]:
+        if not self._access.describes(partition[0]):
+            return _NOTHING, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if self._stable and self._offsets.is_pending(self._group_id, partition):
             return _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
         return self._offsets.of(self._group_id).get(partition, _NOTHING), ErrorCode.NONE
@@ -126,7 +137,8 @@ class GroupOffsets:
     def by_topic(self) -> dict[str, list[int]]:
         topics: dict[str, list[int]] = {}
         for topic, index in self._offsets.of(self._group_id):
-            topics.setdefault(topic, []).append(index)
+            if self._access.describes(topic):
+                topics.setdefault(topic, []).append(index)
         return topics
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
@@ -28,6 +29,8 @@ def handle(
 
 def _end_offset(broker: Broker, context: RequestContext, topic: str, requested: _Requested) -> _Result:
     try:
+        if not context.access.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):  # a follower
+            context.access.require_topic(Operation.DESCRIBE, topic)
         injected = context.injected_error(topic, requested.partition)
         if injected is not None:
             raise broker_error(injected)

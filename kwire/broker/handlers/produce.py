@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from kwire.broker.authorizer import Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import Topic
-from kwire.broker.handlers.handler import Handler, LeaderHints
+from kwire.broker.handlers.handler import Handler, LeaderHints, find_topic
 from kwire.broker.handlers.transactional import add_or_verify
 from kwire.broker.ids import ProducerIdAndEpoch
 from kwire.broker.log import PartitionLog
@@ -34,7 +35,7 @@ _Result = ProduceResponse.Topic.Partition
 def handle(broker: Broker, request: ProduceRequest, context: RequestContext, now: float) -> ProduceResponse | None:
     if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
         return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.version)
-    if _lacks_transactional_id(request):
+    if not _may_write_transactions(request, context):
         return error_response(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, context.version)
     hints = LeaderHints(broker.cluster)
     pending_appends: list[_PendingAppend] = []
@@ -104,7 +105,7 @@ def _append(
     partition: Partition | None = None
     log: PartitionLog | None = None
     try:
-        topic = _find_topic(broker, requested, context.version)
+        topic = _find_topic(broker, requested, context)
         partition = broker.cluster.partition(topic.name, data.index)
         injected = context.injected_error(topic.name, data.index)
         if injected is not None:
@@ -147,17 +148,18 @@ def _check_transaction(
     )  # fmt: skip
 
 
-def _lacks_transactional_id(request: ProduceRequest) -> bool:
-    """Return whether there are transactional records without a transactional id, which Kafka does not authorize."""
-    if request.transactional_id is not None:
-        return False
-    return any(is_transactional(data.records) for requested in request.topic_data for data in requested.partition_data)
+def _may_write_transactions(request: ProduceRequest, context: RequestContext) -> bool:
+    """Return whether the request's transactional records, if there are any, have a transactional id that is allowed."""
+    id = request.transactional_id
+    if id is not None and context.access.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, id):
+        return True
+    data = [data for requested in request.topic_data for data in requested.partition_data]
+    return not any(is_transactional(one.records) for one in data)
 
 
-def _find_topic(broker: Broker, requested: ProduceRequest.Topic, version: int) -> Topic:
-    if version >= _FIRST_VERSION_BY_ID:
-        return broker.cluster.find_topic_by_id(requested.topic_id)
-    return broker.cluster.find_topic(requested.name)
+def _find_topic(broker: Broker, requested: ProduceRequest.Topic, context: RequestContext) -> Topic:
+    id = requested.topic_id if context.version >= _FIRST_VERSION_BY_ID else None
+    return find_topic(broker, context.access, Operation.WRITE, requested.name, id)
 
 
 class DelayedProduce:

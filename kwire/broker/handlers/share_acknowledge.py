@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
-from kwire.broker.handlers.handler import Handler, LeaderHints
+from kwire.broker.handlers.handler import Handler, LeaderHints, find_topic, needs_group
 from kwire.broker.request_context import RequestContext
 from kwire.broker.share_coordinator import ShareKey
 from kwire.broker.share_partition import Acknowledgement
@@ -53,7 +54,7 @@ def acknowledge(
     renews: bool,
 ) -> None:
     """Apply the acknowledgements of one partition. Raises BrokerError."""
-    topic = broker.cluster.find_topic_by_id(topic_id)
+    topic = find_topic(broker, context.access, Operation.READ, None, topic_id)
     refused = context.injected_error(topic.name, index)
     if refused is not None:
         raise broker_error(refused)
@@ -132,5 +133,10 @@ def named_partitions(broker: Broker, request: ShareAcknowledgeRequest) -> list[t
 
 
 SHARE_ACKNOWLEDGE = Handler(
-    ShareAcknowledgeRequest, handle, error_response, named_partitions, supports_partition_errors=True
+    ShareAcknowledgeRequest,
+    handle,
+    error_response,
+    named_partitions,
+    supports_partition_errors=True,
+    authorize=needs_group(Operation.READ),
 )

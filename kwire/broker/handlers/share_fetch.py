@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
-from kwire.broker.handlers.handler import Handler, LeaderHints
+from kwire.broker.handlers.handler import Handler, LeaderHints, find_topic, needs_group
 from kwire.broker.handlers.share_acknowledge import NO_LEADER_HINT, acknowledge, session_key
 from kwire.broker.log import PartitionLog, StoredBatch
 from kwire.broker.partition import Partition
@@ -225,7 +226,7 @@ class ShareFetch:
         return log.last_stable_offset if self._settings.share_read_committed else log.high_watermark
 
     def _find(self, at: TopicIdPartition, now: float) -> tuple[Partition, SharePartition]:
-        topic = self._cluster.find_topic_by_id(at[0])
+        topic = find_topic(self._broker, self._context.access, Operation.READ, None, at[0])
         refused = self._context.injected_error(topic.name, at[1])
         if refused is not None:
             raise broker_error(refused)
@@ -313,4 +314,11 @@ def named_partitions(broker: Broker, request: ShareFetchRequest) -> list[tuple[s
     return [(by_id[topic_id].name, index) for topic_id, index in named if topic_id in by_id]
 
 
-SHARE_FETCH = Handler(ShareFetchRequest, handle, error_response, named_partitions, supports_partition_errors=True)
+SHARE_FETCH = Handler(
+    ShareFetchRequest,
+    handle,
+    error_response,
+    named_partitions,
+    supports_partition_errors=True,
+    authorize=needs_group(Operation.READ),
+)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kwire.broker.broker import Broker
-from kwire.broker.handlers.handler import GROUP_OPERATIONS, NOT_REQUESTED, Handler
+from kwire.broker.handlers.group_description import authorized_description
+from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
 from kwire.broker.share_assignor import NAME
 from kwire.broker.share_groups import ShareMember
@@ -17,9 +20,17 @@ _Assignment = _Result.Member.Assignment
 def handle(
     broker: Broker, request: ShareGroupDescribeRequest, context: RequestContext, now: float
 ) -> ShareGroupDescribeResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
     return ShareGroupDescribeResponse(
-        groups=[_describe(broker, group_id, operations) for group_id in request.group_ids]
+        groups=[
+            authorized_description(
+                context.access,
+                group_id,
+                partial(_describe, broker, group_id),
+                _error_group,
+                with_operations=request.include_authorized_operations,
+            )
+            for group_id in request.group_ids
+        ]
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Access, Operation
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
@@ -53,8 +54,14 @@ def _error(code: int, message: str | None) -> ShareGroupHeartbeatResponse:
     return ShareGroupHeartbeatResponse(error_code=code, error_message=message, member_epoch=0, heartbeat_interval_ms=0)
 
 
+def authorize(request: ShareGroupHeartbeatRequest, access: Access, version: int) -> None:
+    access.require_group(Operation.READ, request.group_id)
+    for topic in request.subscribed_topic_names or ():
+        access.require_topic(Operation.DESCRIBE, topic)
+
+
 def error_response(request: ShareGroupHeartbeatRequest, code: int, version: int) -> ShareGroupHeartbeatResponse:
     return _error(code, None)
 
 
-SHARE_GROUP_HEARTBEAT = Handler(ShareGroupHeartbeatRequest, handle, error_response)
+SHARE_GROUP_HEARTBEAT = Handler(ShareGroupHeartbeatRequest, handle, error_response, authorize=authorize)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.groups import SyncGroup, SyncGroupResult
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, needs_group
 from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -39,4 +40,4 @@ def error_response(request: SyncGroupRequest, code: int, version: int) -> SyncGr
     return _response(SyncGroupResult(code))
 
 
-SYNC_GROUP = Handler(SyncGroupRequest, handle, error_response)
+SYNC_GROUP = Handler(SyncGroupRequest, handle, error_response, authorize=needs_group(Operation.READ))

@@ -6,11 +6,12 @@ generation, so that a member that has lost its partitions is fenced.
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.consumer_group import ConsumerGroup
 from kwire.broker.consumer_groups import Commit
 from kwire.broker.groups import UNKNOWN_GENERATION, Group
-from kwire.broker.handlers.handler import Handler
+from kwire.broker.handlers.handler import Handler, find_topic
 from kwire.broker.handlers.offset_commit import check_partitions
 from kwire.broker.handlers.transactional import add_or_verify
 from kwire.broker.ids import ProducerIdAndEpoch
@@ -59,7 +60,8 @@ def _find(broker: Broker, topic: _Topic, requested: _Topic.Partition, context: R
     cluster = broker.cluster
     try:
         by_id = context.version >= _FIRST_VERSION_BY_ID
-        stored_topic = cluster.find_topic_by_id(topic.topic_id) if by_id else cluster.find_topic(topic.name)
+        id = topic.topic_id if by_id else None
+        stored_topic = find_topic(broker, context.access, Operation.READ, topic.name, id)
         cluster.partition(stored_topic.name, requested.partition_index)
     except BrokerError as error:
         return error.code
@@ -126,6 +128,11 @@ def _commit(
     return broker.cluster.offsets.commit_in_transaction(request.group_id, request.producer_id, partition, committed)
 
 
+def authorize(request: TxnOffsetCommitRequest, access: Access, version: int) -> None:
+    access.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    access.require_group(Operation.READ, request.group_id)
+
+
 def error_response(request: TxnOffsetCommitRequest, code: int, version: int) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=[
@@ -151,5 +158,10 @@ def named_partitions(broker: Broker, request: TxnOffsetCommitRequest) -> list[To
 
 
 TXN_OFFSET_COMMIT = Handler(
-    TxnOffsetCommitRequest, handle, error_response, named_partitions, supports_partition_errors=True
+    TxnOffsetCommitRequest,
+    handle,
+    error_response,
+    named_partitions,
+    supports_partition_errors=True,
+    authorize=authorize,
 )

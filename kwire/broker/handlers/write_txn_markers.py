@@ -5,6 +5,7 @@ Brokers and administrators send it.
 
 from __future__ import annotations
 
+from kwire.broker.authorizer import CLUSTER_NAME, Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.offsets import OFFSETS_PARTITIONS, OFFSETS_TOPIC, TopicPartition
@@ -58,6 +59,11 @@ def _topic(name: str, codes: list[tuple[int, int]]) -> _Result.Topic:
     )
 
 
+def authorize(request: WriteTxnMarkersRequest, access: Access, version: int) -> None:
+    if not access.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        access.require_cluster(Operation.CLUSTER_ACTION)
+
+
 def error_response(request: WriteTxnMarkersRequest, code: int, version: int) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
         markers=[
@@ -80,5 +86,10 @@ def named_partitions(broker: Broker, request: WriteTxnMarkersRequest) -> list[To
 
 
 WRITE_TXN_MARKERS = Handler(
-    WriteTxnMarkersRequest, handle, error_response, named_partitions, supports_partition_errors=True
+    WriteTxnMarkersRequest,
+    handle,
+    error_response,
+    named_partitions,
+    supports_partition_errors=True,
+    authorize=authorize,
 )
