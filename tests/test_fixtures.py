@@ -74,6 +74,10 @@ def check_each(check: Callable[[Path], None], paths: list[Path]) -> None:
             raise
 
 
+# Brokers offer these only with a receiver of telemetry, which is a plug-in.
+NOT_RECORDED = {"GetTelemetrySubscriptions", "PushTelemetry"}
+
+
 @cache
 def apis_sent() -> set[str]:
     """Of whose requests some room of clients imports the class: what it does not import it cannot send."""
@@ -107,7 +111,7 @@ def test_fixtures_are_found() -> None:
     sent = apis_sent()
     assert {"Produce", "InitProducerId", "EndTxn", "TxnOffsetCommit", "Fetch", "SaslAuthenticate"} <= sent
     assert "ControlledShutdown" not in sent
-    assert sent | apis_served() == set(APIS), "tools/recording/script.py has other APIs"
+    assert sent | apis_served() == set(APIS) | NOT_RECORDED, "tools/recording/script.py has other APIs"
 
 
 def test_every_broker_has_fixtures() -> None:
@@ -118,7 +122,7 @@ def test_every_broker_has_fixtures() -> None:
 def test_no_fixture_is_missing(broker: str) -> None:
     wanted = {
         f"{re.sub(r'(?<!^)(?=[A-Z])', '_', name).lower()}_v{version}"
-        for name in apis_sent() | apis_served()
+        for name in (apis_sent() | apis_served()) - NOT_RECORDED
         for version in spoken(broker, offered_by(broker), api(name).request)
     }
     kinds = [f"_{kind}.{form}" for kind in ("request", "response") for form in ("bin", "json")]

@@ -1,11 +1,10 @@
 """The `kwire` command.
 
-Each command is one file; `kwire --help` imports none of them. `capture/` and `logs/` know neither click nor a terminal.
+Each command is one file; `kwire --help` imports none of them. `logs/` knows neither click nor a terminal.
 
     app.py            the group, its table of commands, and how an exception becomes an exit code
     <command>.py      a command: metadata, versions, produce, consume, encode, send, dump_log, schema, error, ...
     decode/           `kwire decode`: frames and captures explained
-    capture/          Kafka's frames out of pcap and pcapng files
     logs/             the files of a broker's log directory
     arguments.py      names of APIs, versions, topics and error codes: parsing and shell completion
     connection.py     the options of every command that connects to brokers
@@ -17,7 +16,8 @@ Each command is one file; `kwire --help` imports none of them. `capture/` and `l
     verifiable.py     what the clients of Kafka's system tests have in common: properties files, events
     kcat_format.py    the format strings of `kwire consume -F`
 
-Imports: admin, broker, queue, share, consumer, producer, cluster, net, session, protocol, records, wire.
+Imports: tap, lint, doctor, capture, admin, broker, queue, properties, share, consumer, producer, cluster, net,
+session, protocol, records, wire.
 """
 
 from __future__ import annotations

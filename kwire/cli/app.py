@@ -18,7 +18,7 @@ import click
 from kwire.cli.error_report import ExitCode, exit_code, print_error, report_error
 from kwire.cli.stderr_log import log_to_stderr
 from kwire.errors import KwireError
-from kwire.options import did_you_mean
+from kwire.option_checks import did_you_mean
 from kwire.version import VERSION
 
 # Name -> its line in `kwire --help`. kwire/cli/<name>.py holds `command`; a dash is an underscore there.
@@ -28,6 +28,8 @@ COMMANDS = {
     "produce": "Send lines, files or JSON records to a topic.",
     "consume": "Print the records of topics.",
     "decode": "Explain the bytes of Kafka frames, and captures of the network.",
+    "tap": "Show, record and disturb what clients and brokers say.",
+    "diff": "What differs between two captures.",
     "encode": "Make a frame's bytes from JSON.",
     "send": "Send one request, written as JSON, and print the response.",
     "dump-log": "Read and verify the files of a broker's log directory.",
@@ -42,6 +44,9 @@ COMMANDS = {
     "quotas": "Quotas of users, client ids and addresses: get, set.",
     "users": "SCRAM users: list, set, delete.",
     "cluster": "The cluster: describe, explain, features, quorum.",
+    "stats": "Count a capture: rates, sizes, latencies, errors, records.",
+    "lint": "Say what clients and brokers do wrong in captures.",
+    "doctor": "Examine a cluster as a client sees it, and say what is wrong.",
     "queue": "Message queues: send, receive, redelivery tracker, dead letters.",
     "broker": "Run a cluster of embedded brokers until Ctrl-C.",
 }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
 
 import click
 
+from kwire.capture.apis import range_text
 from kwire.errors import UnsupportedVersionError
-from kwire.options import near_names
+from kwire.option_checks import near_names
 from kwire.protocol import Api, ApiKey, api
 
 
@@ -49,28 +49,6 @@ def find_api_at(text: str) -> tuple[Api, int | None]:
     name, at, version = text.partition("@")
     found = find_api(name)
     return found, find_version(version, found) if at else None
-
-
-def known_apis() -> Iterator[Api]:
-    """Yield every API whose messages kwire has, by key. Imports all of their modules."""
-    for key in ApiKey:
-        try:
-            yield api(key)
-        except UnsupportedVersionError:
-            continue
-
-
-def range_text(versions: range) -> str:
-    """Return a range of versions as text: 0-13, 0 for a single version, - for none."""
-    if not versions:
-        return "-"
-    first, last = versions[0], versions[-1]
-    return str(first) if first == last else f"{first}-{last}"
-
-
-def message_classes(found: Api) -> list[tuple[str, Any]]:
-    """Return ("request", class) and ("response", class). Any, because each class has its own fields."""
-    return [("request", found.request), ("response", found.response)]
 
 
 _TIMEOUT_SECONDS = 1.0
@@ -124,3 +102,34 @@ def complete_error(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
     wanted = incomplete.upper().replace("-", "_")
     return [code.name for code in ErrorCode if code.name.startswith(wanted)]
+
+
+def _parse_where(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    if value is None:
+        return None
+    from kwire.capture.filters import Filter
+
+    return Filter(value)
+
+
+where_option = click.option(
+    "-w", "--where", "where", metavar="EXPR", callback=_parse_where,
+    help='Only exchanges for which this is true: api == Produce and ms > 100, topic ~ "order*", error != NONE, '
+    "request.acks == 0. See docs/howto/debug.md.",
+)  # fmt: skip
+redaction_options = [
+    click.option("--show-secrets", is_flag=True, help="Show passwords, SCRAM proofs and tokens instead of asterisks."),
+    click.option(
+        "--redact", "redacts", multiple=True, type=click.Choice(["payloads"]),
+        help="payloads: keys, values and headers of records as asterisks, too.",
+    ),
+]  # fmt: skip
+
+
+def redaction(show_secrets: bool, redacts: tuple[str, ...]) -> Any:
+    """Return what --show-secrets and --redact ask for. Raises UsageError if they contradict each other."""
+    from kwire.capture.secrets import Redaction
+
+    if show_secrets and redacts:
+        raise click.UsageError("--show-secrets and --redact contradict each other")
+    return Redaction(secrets=not show_secrets, payloads="payloads" in redacts)

@@ -6,6 +6,7 @@ import shlex
 import signal
 import threading
 from dataclasses import fields
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -68,6 +69,7 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
     metavar="RELEASE",
     help="Imitate a Kafka release, such as 4.0: its API versions and rules. Default: the newest, all versions.",
 )
+@click.option("--faults", type=_FILE, metavar="FILE", help="Faults for the brokers' responses, TOML; see the docs.")
 @click.option(
     "-X",
     "--option",
@@ -81,7 +83,7 @@ def command(
     brokers: int, host: str, listen_host: str | None, advertise: str | None, port: int, topics: tuple[str, ...],
     auto_create: bool, default_partitions: int,
     cert: str | None, key: str | None, cafile: str | None, users: tuple[str, ...],
-    kafka_version: str | None, extra: tuple[str, ...],
+    kafka_version: str | None, faults: str | None, extra: tuple[str, ...],
     output: Output,
 ) -> ExitCode:  # fmt: skip
     """Run a cluster of embedded brokers until Ctrl-C.
@@ -96,6 +98,7 @@ def command(
         kwire broker --listen-host 0.0.0.0 --advertise kafka  # in a container that others call kafka
     """
     from kwire.broker import Cluster, Options
+    from kwire.broker.fault_file import read_faults
 
     settings = named_values(extra)
     if unknown := sorted(settings.keys() - {field.name for field in fields(Options)}):
@@ -112,10 +115,13 @@ def command(
         "version": kafka_version,
         **settings,
     }
+    injected = read_faults(Path(faults)) if faults else []
     stop = threading.Event()
     # SIGTERM is a clean end; Ctrl-C too, but with its usual exit code.
     signal.signal(signal.SIGTERM, lambda number, frame: _stop(stop, number, frame))
     with Cluster(brokers, **options) as cluster:
+        for fault in injected:
+            cluster.inject(fault)
         if output.is_table:
             output.text(f"bootstrap {cluster.bootstrap}")
         else:

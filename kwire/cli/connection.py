@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kwire.session import Sasl
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+# The mechanisms with a password; the others are for --command-config.
 _MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 _STEP = 0.8
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
@@ -83,6 +84,8 @@ _OPTIONS = [
     click.option("--password", envvar="KWIRE_PASSWORD", show_envvar=True,
                  help="SASL password; default: a prompt. `ps` shows this option to all users: prefer the variable."),
     click.option("--password-file", type=_FILE, help="Read the SASL password from the first line of this file."),
+    click.option("--command-config", type=_FILE, envvar="KWIRE_COMMAND_CONFIG", show_envvar=True,
+                 help="TLS and SASL by Java's names, as Kafka's tools read them: OAUTHBEARER, delegation tokens, ..."),
 ]  # fmt: skip
 _EXTRA_HELP = "Any other option of the {owner}, by its Python name: -X {example}."
 
@@ -94,17 +97,23 @@ def connection_options(command: Command, owner: str = "client", example: str = "
     def wrapped(
         *args: Any, bootstrap: str | None, timeout: float, tls: bool, cafile: str | None, cert: str | None,
         key: str | None, insecure: bool, sasl_mechanism: str | None, username: str | None, password: str | None,
-        password_file: str | None, extra: tuple[str, ...], **kwargs: Any,
+        password_file: str | None, command_config: str | None, extra: tuple[str, ...], **kwargs: Any,
     ) -> Any:  # fmt: skip
         if not bootstrap:
             raise click.UsageError("no broker given: add -b HOST:PORT, or set KWIRE_BOOTSTRAP")
         given = {"tls": tls, "cafile": cafile, "cert": cert, "key": key, "insecure": insecure}
         chosen = connection_tls(given)
+        if command_config:
+            if chosen is not None or username or sasl_mechanism or password_file:
+                raise click.UsageError("--command-config says TLS and SASL: leave out their options")
+            chosen, sasl = read_command_config(command_config)
+        else:
+            sasl = _sasl(sasl_mechanism, username, password, password_file, chosen is not None)
         connection = ConnectionOptions(
             bootstrap=bootstrap,
             timeout=timeout,
             tls=chosen,
-            sasl=_sasl(sasl_mechanism, username, password, password_file, chosen is not None),
+            sasl=sasl,
             extra=named_values(extra),
         )
         return command(*args, connection=connection, **kwargs)
@@ -149,6 +158,22 @@ def connection_tls(given: Mapping[str, Any]) -> Tls | bool | None:
     if not (given.get("tls") or insecure or cafile or cert or key):
         return None
     return _tls(cafile, cert, key, bool(insecure))
+
+
+def read_command_config(path: str) -> tuple[Tls | None, Sasl | None]:
+    """Return TLS and SASL of a file of Java properties; any other property is an error."""
+    from kwire.cluster.security_properties import SECURITY_PROPERTIES, tls_and_sasl
+    from kwire.option_checks import near_names
+    from kwire.properties.file import read_properties
+
+    properties = read_properties(Path(path))
+    if unknown := sorted(properties.keys() - set(SECURITY_PROPERTIES)):
+        near = near_names(unknown[0], SECURITY_PROPERTIES, max_names=3)
+        raise ConfigurationError(
+            f"{path}: {unknown[0]} is no option of TLS or SASL here",
+            remedy=f"alternatives: {', '.join(near)}" if near else "give other options by -X",
+        )
+    return tls_and_sasl(properties)
 
 
 def _tls(cafile: str | None, cert: str | None, key: str | None, insecure: bool) -> Tls | bool:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kwire.capture.json import bytes_to_json, headers_to_json
+from kwire.capture.times import utc_text
 from kwire.cli.arguments import complete_topic
 from kwire.cli.connection import ConnectionOptions, consumer_options
 from kwire.cli.error_report import ExitCode
 from kwire.cli.kcat_format import compile_format, unescape
-from kwire.cli.output import Output, counted, has_colour, json_line, output_options, printable, utc_text
-from kwire.cli.record_json import bytes_to_json, headers_to_json
+from kwire.cli.output import Output, counted, has_colour, json_line, output_options, printable
 from kwire.errors import ErrorCode, broker_error
 
 if TYPE_CHECKING:

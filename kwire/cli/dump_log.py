@@ -13,12 +13,13 @@ from typing import Any, BinaryIO
 
 import click
 
+from kwire.capture.json import batch_to_json, bytes_to_json, headers_to_json
+from kwire.capture.times import utc_text
 from kwire.cli.decode.render import print_problem
 from kwire.cli.error_report import ExitCode
 from kwire.cli.logs import checkpoints, indexes, segments
 from kwire.cli.logs.internal_topics import INTERNAL_TOPICS, control_to_json, record_to_json, topic_of
-from kwire.cli.output import Output, counted, has_colour, output_options, printable, utc_text
-from kwire.cli.record_json import batch_to_json, bytes_to_json, headers_to_json
+from kwire.cli.output import Output, counted, has_colour, output_options, printable
 from kwire.errors import ConfigurationError, DecodeError, KwireError
 from kwire.records import Batch, Record
 

@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from kwire.cli.arguments import complete_api, find_api_at, message_classes
+from kwire.capture.apis import message_classes
+from kwire.cli.arguments import complete_api, find_api_at
 from kwire.cli.error_report import ExitCode
 from kwire.cli.message_json import message_from_json, parse_json_object
 from kwire.protocol.headers import encode_request, encode_response

@@ -9,7 +9,7 @@ import click
 from kwire.cli.arguments import complete_error
 from kwire.cli.output import Output, output_options
 from kwire.errors import ErrorCode, broker_error, error_name
-from kwire.options import did_you_mean
+from kwire.option_checks import did_you_mean
 
 
 @click.command()

@@ -7,15 +7,13 @@ reverse is better: fields with a default may be missing, and an unknown name is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
-from kwire.cli.record_json import bytes_to_json
-from kwire.errors import EncodeError, error_name
-from kwire.options import did_you_mean
+from kwire.capture.json import value_to_json
+from kwire.errors import EncodeError
+from kwire.option_checks import did_you_mean
 from kwire.protocol.fields import REQUIRED, Array, Field
-from kwire.protocol.json import camel_case, uuid_text
+from kwire.protocol.json import camel_case
 
 
 def parse_json_object(text: str | bytes) -> dict[str, Any]:
@@ -64,45 +62,9 @@ def _no_such_field(name: str, known: list[str], owner: str, version: int, path: 
     return EncodeError(f"{owner} v{version} has no field {path}{name}", remedy=remedy)
 
 
-def value_to_json(value: Any) -> Any:
-    """Return the value of a field as JSON."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes_to_json(bytes(value))
-    if isinstance(value, UUID):
-        return uuid_text(value)
-    if isinstance(value, tuple):
-        return list(value)
-    return value
-
-
 def default_to_json(field: Field) -> Any:
     """Return a field's default as Kafka's JSON writes it."""
     default = field.default
     if hasattr(default, "FIELDS"):
         return {camel_case(inner.name): default_to_json(inner) for inner in default.FIELDS}
     return value_to_json(default)
-
-
-class ResponseError(NamedTuple):
-    """An error code that is not 0, and its path in the response: topics[0].errorCode."""
-
-    path: str
-    code: int
-
-    @property
-    def name(self) -> str:
-        return error_name(self.code)
-
-
-def response_errors(response: Any, path: str = "") -> Iterator[ResponseError]:
-    """Yield every error code in a response that is not 0: its own, those of its topics, partitions, ..."""
-    if isinstance(response, list):
-        for index, item in enumerate(response):
-            yield from response_errors(item, f"{path}[{index}]")
-    elif isinstance(response, dict):
-        for name, value in response.items():
-            here = f"{path}.{name}" if path else name
-            if isinstance(value, (list, dict)):
-                yield from response_errors(value, here)
-            elif value and (name == "errorCode" or name.endswith("ErrorCode")):
-                yield ResponseError(here, value)

@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
@@ -143,14 +142,3 @@ def output_options(command: Command) -> Command:
         return command(*args, output=Output(is_table, quiet, verbose), **kwargs)
 
     return wrapped  # type: ignore[return-value]
-
-
-def utc_text(timestamp_ms: int) -> str:
-    """Return a timestamp as UTC text; empty for no timestamp, or one beyond the calendar."""
-    if timestamp_ms < 0:
-        return ""
-    try:
-        whole = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return ""
-    return f"{whole:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}Z"

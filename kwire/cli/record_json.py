@@ -13,14 +13,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kwire.errors import EncodeError
-from kwire.records import CREATE_TIME, LOG_APPEND_TIME, Batch
 
 Headers = tuple[tuple[str, bytes | None], ...]
-JsonBytes = str | dict[str, str] | None
 
 
 class RecordToSend(NamedTuple):
@@ -31,15 +28,6 @@ class RecordToSend(NamedTuple):
     headers: Headers = ()
     partition: int | None = None
     timestamp_ms: int | None = None
-
-
-def bytes_to_json(data: bytes | None) -> JsonBytes:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
 
 
 def bytes_from_json(value: Any, path: str) -> bytes | None:
@@ -61,10 +49,6 @@ def bytes_from_json(value: Any, path: str) -> bytes | None:
         path=path,
         remedy="write a JSON value as a string: jq '.value |= tojson'",
     )
-
-
-def headers_to_json(headers: Sequence[tuple[str, bytes | None]]) -> list[list[Any]]:
-    return [[name, bytes_to_json(value)] for name, value in headers]
 
 
 def headers_from_json(value: Any) -> Headers:
@@ -117,40 +101,3 @@ def _maybe_int(record: dict[str, Any], name: str) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     raise EncodeError(f"{json.dumps(value)[:60]} is not a valid {name}", path=name)
-
-
-_TIMESTAMP_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "append"}  # v0 has no times
-
-
-def batch_to_json(batch: Batch) -> dict[str, Any]:
-    """Return the header of a batch."""
-    return {
-        "magic": batch.magic,
-        "base_offset": batch.base_offset,
-        "last_offset": batch.last_offset,
-        "count": batch.count,
-        "size_bytes": batch.size_bytes,
-        "compression": batch.compression.name.lower(),
-        "max_timestamp_ms": batch.max_timestamp_ms,
-        "timestamp_type": _TIMESTAMP_TYPES.get(batch.timestamp_type),
-        "partition_leader_epoch": batch.partition_leader_epoch,
-        "producer_id": batch.producer_id,
-        "producer_epoch": batch.producer_epoch,
-        "base_sequence": batch.base_sequence,
-        "is_transactional": batch.is_transactional,
-        "is_control": batch.is_control,
-    }
-
-
-def records_to_json(batch: Batch) -> list[dict[str, Any]]:
-    """Return the records of a batch. Raises KwireError if they contradict the header."""
-    return [
-        {
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp_ms,
-            "key": bytes_to_json(record.key),
-            "value": bytes_to_json(record.value),
-            "headers": headers_to_json(record.headers),
-        }
-        for record in batch.records()
-    ]

@@ -9,7 +9,8 @@ from uuid import UUID
 
 import click
 
-from kwire.cli.arguments import complete_api, find_api_at, find_version, known_apis, message_classes, range_text
+from kwire.capture.apis import known_apis, message_classes, range_text
+from kwire.cli.arguments import complete_api, find_api_at, find_version
 from kwire.cli.error_report import ExitCode
 from kwire.cli.message_json import default_to_json
 from kwire.cli.output import Output, output_options, styled

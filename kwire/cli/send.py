@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kwire.capture.json import response_errors
 from kwire.cli.arguments import complete_api, find_api_at
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
-from kwire.cli.message_json import message_from_json, parse_json_object, response_errors
+from kwire.cli.message_json import message_from_json, parse_json_object
 from kwire.cli.metadata import request_metadata
 from kwire.cli.output import Output, output_options
 from kwire.errors import ErrorCode, UnsupportedVersionError, broker_error
-from kwire.protocol import ApiKey
+from kwire.protocol import Api, ApiKey, Response
 
 if TYPE_CHECKING:
     from kwire.cluster import LoopThread, Route, ToLeader, ToNode
@@ -32,11 +33,12 @@ _ERRORS_SHOWN_MAX = 5
 @click.option("--coordinator", metavar="GROUP", help="Send to the coordinator of this consumer group.")
 @click.option("--transaction", metavar="ID", help="Send to the coordinator of this transactional id.")
 @click.option("--controller", is_flag=True, help="Send to the controller.")
+@click.option("--show-secrets", is_flag=True, help="Show tokens and passwords in the response instead of asterisks.")
 @connection_options
 @output_options
 def command(
     api_text: str, text: str, broker: int | None, leader: str | None, coordinator: str | None, transaction: str | None,
-    controller: bool, connection: ConnectionOptions, output: Output,
+    controller: bool, show_secrets: bool, connection: ConnectionOptions, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Send one request, written as JSON, and print the response.
 
@@ -81,7 +83,7 @@ def command(
         )
     version = used[0]
     output.note(f"{found.name} v{version}")
-    fields_json = response.to_json(version)
+    fields_json = (response if show_secrets else _masked(response, found, version)).to_json(version)
     if output.is_table:
         output.text(json.dumps(fields_json, indent=2, ensure_ascii=False))
     else:
@@ -90,6 +92,17 @@ def command(
     for error in errors[:_ERRORS_SHOWN_MAX]:
         output.note(f"{error.path}: {error.name}, see `kwire error {error.code}`")
     return ExitCode.KAFKA if errors else ExitCode.OK
+
+
+def _masked(response: Response, found: Api, version: int) -> Response:
+    """Return the response with asterisks in place of secrets, such as the HMAC of a delegation token."""
+    from kwire.capture.decoded_frame import decode_body
+    from kwire.capture.secrets import MASKED
+
+    if not MASKED.concerns(found):
+        return response
+    body = response.encode(version)
+    return type(response).decode(MASKED.mask_frame(body, decode_body(body, 0, "response", found, version), 0), version)
 
 
 def _leader(loop_thread: LoopThread, route: ToLeader, timeout: float) -> ToNode:

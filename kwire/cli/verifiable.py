@@ -16,14 +16,11 @@ from typing import Any, TypeVar
 
 import click
 
-from kwire.errors import ConfigurationError
 from kwire.net import SystemClock
+from kwire.properties.file import read_properties
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_ENTRY = re.compile(r"((?:[^\\=:\s]|\\.)*)\s*[=:]?\s*(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 # Options whose value is text even if it looks like a number.
 _TEXTS = frozenset({"client_id", "group", "group_instance_id", "rack", "remote_assignor", "transactional_id"})
 # What says nothing to kwire: records have bytes, and nothing is written in Java.
@@ -73,41 +70,6 @@ def text_of(data: bytes | None) -> str | None:
     return None if data is None else data.decode("utf-8", "replace")
 
 
-# -- property files
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """Parse the text of a Java property file (java.util.Properties): comments, continued lines, escapes."""
-    found: dict[str, str] = {}
-    logical = ""
-    for line in text.splitlines():
-        line = line.lstrip(" \t\f")
-        if not logical and (not line or line[0] in "#!"):
-            continue
-        if re.search(r"(?<!\\)(\\\\)*\\$", line):
-            logical += line[:-1]
-            continue
-        _add_entry(found, logical + line)
-        logical = ""
-    if logical:
-        _add_entry(found, logical)
-    return found
-
-
-def _add_entry(to: dict[str, str], line: str) -> None:
-    match = _ENTRY.fullmatch(line)
-    assert match is not None  # both groups may be empty
-    to[_unescaped(match[1])] = _unescaped(match[2])
-
-
-def _unescaped(text: str) -> str:
-    def replace(match: re.Match[str]) -> str:
-        char = match[1]
-        return chr(int(char[1:], 16)) if len(char) == 5 else _ESCAPED.get(char, char)
-
-    return _ESCAPE.sub(replace, text)
-
-
 def client_options(path: str | None, names: Collection[str]) -> dict[str, Any]:
     """Return the options in a property file as keywords of a client that has the options `names`.
 
@@ -117,12 +79,7 @@ def client_options(path: str | None, names: Collection[str]) -> dict[str, Any]:
         return {}
     from kwire.cluster.security_properties import SECURITY_PROPERTIES, tls_and_sasl
 
-    try:
-        properties = parse_properties(Path(path).read_text("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            f"{path} is not UTF-8: {error}", remedy="write it in UTF-8, or escape as \\u00e9"
-        ) from error
+    properties = read_properties(Path(path))
     found: dict[str, Any] = {}
     for name, value in properties.items():
         if name not in SECURITY_PROPERTIES and not _JAVA_ONLY.fullmatch(name):

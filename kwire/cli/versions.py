@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kwire.cli.arguments import known_apis, range_text
+from kwire.capture.apis import known_apis, range_text
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode, exit_code, report_error
 from kwire.cli.metadata import request_metadata

@@ -21,11 +21,11 @@ from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.cli import samples
-from tests.cli.captures import BROKER, CLIENT, Talk, pcap, pcapng, sized, timed
-from tests.cli.generated import generated
+from tests.capture import samples
+from tests.capture.captures import BROKER, CLIENT, Talk, pcap, pcapng, sized, timed
+from tests.capture.generated import generated
+from tests.capture.test_pairing import Exchanged, talked
 from tests.cli.running import run
-from tests.cli.test_capture_exchange import Exchanged, talked
 from tests.cli.test_process import ROOT, environment
 
 FIXTURES = ROOT / "fixtures"
@@ -91,7 +91,8 @@ def test_a_line_for_each_pair() -> None:
     assert lines[0].split() == ["time", "conn", "api", "v", "request", "response", "ms", "details"]
     assert lines[1] == 'connection 1: 10.0.0.7:40112 > 10.0.0.2:9092 client "client"'
     assert re.fullmatch(
-        r"22:13:20\.\d{3} +1 Metadata +12 +\d+ +\d+ +1\.000  UNKNOWN_TOPIC_OR_PARTITION at topics\[0\]  topic orders",
+        r"22:13:20\.\d{3} +1 Metadata +12 +\d+ +\d+ +1\.000  UNKNOWN_TOPIC_OR_PARTITION at topics\[0\]  topic orders"
+        r"  -> 0 brokers, 1 topic",
         lines[3],
     ), lines[3]
     assert len(lines) == 6
@@ -103,8 +104,11 @@ FILTERED = [
     (["--api", "Metadata"], [2]),
     (["--api", "metadata,18"], [1, 2]),
     (["--api", "Metadata", "--version", "11"], []),
-    (["--errors-only"], [2, 4]),
-    (["--errors-only", "--api", "Heartbeat"], [4]),
+    (["--errors-only"], [2]),
+    (["--all-errors"], [2, 4]),  # 4 is of normal operation: a rebalance begins
+    (["--all-errors", "--api", "Heartbeat"], [4]),
+    (["-w", "api == Heartbeat or topic == orders"], [2, 3, 4]),
+    (["-w", "error ~ 'UNKNOWN*' and ms == 1"], [2]),
     (["--slower-than", "0.5"], [1, 2, 3, 4]),
     (["--slower-than", "1000"], []),
     (["--connection", "1"], [1, 2, 3, 4]),
@@ -154,8 +158,8 @@ def test_topic_ids_are_named_by_the_metadata_in_the_capture() -> None:
     exchanges: list[Exchanged] = [(MetadataRequest(topics=None), 12, metadata), fetch(known), fetch(unknown)]
     data = pcap(timed(talked(Talk().opened(), exchanges, first_id=1).closed().packets))
     lines = run("decode", "-f", "table", stdin=data).stdout.splitlines()
-    assert [line.split("  ")[-1].strip() for line in lines if " Fetch " in line] == [
-        "topic orders", f"topic id {uuid_text(unknown)}",
+    assert [re.findall(r"\S+\[0\]@0", line) for line in lines if " Fetch " in line] == [
+        ["orders[0]@0"], [f"{uuid_text(unknown)}[0]@0"],
     ]  # fmt: skip
     # A filter hides a Metadata response, but its topic names are used.
     by_name, by_id = run("decode", "--api", "Fetch", stdin=data).lines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -444,3 +445,16 @@ def test_an_offset_that_only_some_partitions_have(cluster: Cluster) -> None:
     run_on(cluster, "produce", "uneven", "-p", "0", stdin="a\nb\nc\n")
     ran = run_on(cluster, "consume", "uneven", "-e", "-o", "2", "-F", "%s\\n")
     assert (ran.code, ran.stdout) == (0, "c\n")
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_send_shows_a_token_only_on_request(shows: bool) -> None:
+    wants = '{"renewers": [], "maxLifetimeMs": -1}'
+    with Cluster(1, sasl={"alice": "a secret"}) as secured:
+        environment = {"KWIRE_BOOTSTRAP": secured.bootstrap, "KWIRE_USERNAME": "alice", "KWIRE_PASSWORD": "a secret"}
+        options = ["--show-secrets"] if shows else []
+        ran = run("send", "CreateDelegationToken", wants, *options, "-f", "json", env=environment)
+    (response,) = ran.lines()
+    assert ran.code == 0
+    assert response["tokenId"]
+    assert (b64decode(response["hmac"]).strip(b"*") != b"") is shows

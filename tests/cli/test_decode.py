@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kwire.cli.decode.frame import decode_request_frame
+from kwire.capture.decoded_frame import decode_request_frame
 from kwire.cli.decode.render import FieldTable, row_to_json
+from tests.capture.samples import BATCHES, METADATA_REQUEST, METADATA_RESPONSE, fetch, produce, sized
 from tests.cli.running import run
-from tests.cli.samples import BATCHES, METADATA_REQUEST, METADATA_RESPONSE, fetch, produce, sized
 
 RESPONSE_OPTIONS = ["--api", "metadata", "--version", "9"]
 

@@ -20,7 +20,9 @@ import pytest
 from kwire import Admin, Producer
 from kwire.broker import Cluster
 from kwire.errors import BrokerError
-from tests.cli.samples import METADATA_REQUEST
+from tests.capture.samples import METADATA_REQUEST
+
+pytestmark = pytest.mark.programs
 
 ROOT = Path(__file__).parents[2]
 KWIRE = [sys.executable, "-c", "from kwire.cli import main; main()"]

@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.cli.record_json import (
-    RecordToSend,
-    bytes_from_json,
-    bytes_to_json,
-    headers_from_json,
-    headers_to_json,
-    record_from_json,
-)
+from kwire.capture.json import bytes_to_json, headers_to_json
+from kwire.cli.record_json import RecordToSend, bytes_from_json, headers_from_json, record_from_json
 from kwire.errors import EncodeError
 
 maybe_bytes = st.none() | st.binary() | st.text().map(str.encode)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kwire.cli.arguments import known_apis, message_classes
+from kwire.capture.apis import known_apis, message_classes
 from kwire.cli.message_json import message_from_json
 from kwire.errors import EncodeError, ErrorCode
 from kwire.protocol import Api
+from tests.capture.samples import METADATA_REQUEST, METADATA_RESPONSE, sized
 from tests.cli.running import run
-from tests.cli.samples import METADATA_REQUEST, METADATA_RESPONSE, sized
 
 
 def test_schema_lists_every_api() -> None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from kwire.cli.decode.secrets import mask_token
+from kwire.capture.secrets import mask_token
 from kwire.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.cli import samples
-from tests.cli.captures import BROKER, CLIENT, Talk, pcap, sized, timed
+from tests.capture import samples
+from tests.capture.captures import BROKER, CLIENT, Talk, pcap, sized, timed
+from tests.capture.test_pairing import talked
 from tests.cli.running import run
-from tests.cli.test_capture_exchange import talked
 
 PLAIN = b"\0alice\0hunter2-hunter2"
 FINAL = b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts="

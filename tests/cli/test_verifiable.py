@@ -18,10 +18,13 @@ import pytest
 from kwire import Admin, Consumer, Producer, ShareConsumer
 from kwire.broker import Cluster
 from kwire.cli.transactional_message_copier import _Copier  # pyright: ignore[reportPrivateUsage]
-from kwire.cli.verifiable import assignor_name, client_options, parse_properties
+from kwire.cli.verifiable import assignor_name, client_options
 from kwire.consumer import ConsumerOptions, ConsumerRecord
 from kwire.errors import ConfigurationError
+from kwire.properties.file import parse_properties
 from tests.cli.running import run
+
+pytestmark = pytest.mark.programs
 
 KWIRE = [sys.executable, "-c", "from kwire.cli import main; main()"]
 SECONDS = 60  # for what takes a moment

@@ -8,27 +8,34 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from kwire.cli.arguments import find_api, find_version, range_text
-from kwire.cli.capture import CapturedConnection, CapturedFrame, Remark, RequestPair, pair_frames, read_capture
-from kwire.cli.decode.field_reader import FieldRow
-from kwire.cli.decode.frame import DecodedFrame, decode_compiled, decode_request_frame, decode_response_frame
+from kwire.capture import (
+    CapturedConnection,
+    CapturedFrame,
+    Exchange,
+    ExchangeDecoder,
+    Remark,
+    RequestPair,
+    pair_frames,
+    read_capture,
+)
+from kwire.capture.decoded_frame import DecodedFrame
+from kwire.capture.filters import Filter
+from kwire.capture.secrets import Redaction
+from kwire.capture.summary import is_routine, summary
+from kwire.capture.times import utc_text_of_ns
+from kwire.cli.arguments import find_api, find_version, where_option
 from kwire.cli.decode.render import frame_to_json, heading, print_frame, print_problem
-from kwire.cli.decode.secrets import mask_frame, mask_token, may_be_secret
 from kwire.cli.error_report import ExitCode, print_error
-from kwire.cli.message_json import ResponseError, response_errors
 from kwire.cli.output import Output, counted, has_colour, json_line, printable
-from kwire.errors import DecodeError
-from kwire.protocol import Api, ApiKey
+from kwire.protocol import ApiKey
 
-_NAMES_SHOWN_MAX = 3
 _ERRORS_SHOWN_MAX = 3
 
 
@@ -41,7 +48,9 @@ class PairFilter:
     connections: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
     errors_only: bool = False
+    all_errors: bool = False  # also those of normal operation
     slower_than_ms: float | None = None
+    where: Filter | None = None
 
     def for_api(self, api_text: str | None, version_text: str | None) -> PairFilter:
         """Return the filter for one API, or several separated by commas. Raises UsageError."""
@@ -50,6 +59,14 @@ class PairFilter:
             raise click.UsageError("--version needs --api with one API")
         version = find_version(version_text, apis[0]) if version_text is not None else None
         return replace(self, apis=frozenset(api.key for api in apis), version=version)
+
+    def accepts_decoded(self, one: Exchange) -> bool:
+        """Return whether an exchange passes, as far as that needs its messages."""
+        if (self.errors_only or self.all_errors) and not one.problems:
+            is_trouble = bool(one.errors) and (self.all_errors or not is_routine(one))
+            if not is_trouble:
+                return False
+        return self.where is None or self.where.accepts(one)
 
     def accepts(self, pair: RequestPair) -> bool:
         """Return whether a pair passes, as far as that is known before decoding."""
@@ -74,12 +91,17 @@ _OPTIONS = [
         help="In a capture: read only brokers on this port. Default: detect brokers by their requests.",
     ),
     click.option(
-        "--errors-only", is_flag=True, help="In a capture: show only error responses and undecodable frames."
+        "--errors-only", is_flag=True,
+        help="In a capture: show only undecodable frames and error responses, but for errors of normal operation.",
+    ),
+    click.option(
+        "--all-errors", is_flag=True, help="As --errors-only, with errors of normal operation, such as rebalances."
     ),
     click.option(
         "--slower-than", "slower_than_ms", type=click.FloatRange(min=0), metavar="MS",
         help="In a capture: show only requests whose response took longer, in milliseconds.",
     ),
+    where_option,
 ]  # fmt: skip
 
 
@@ -88,11 +110,16 @@ def filter_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def wrapped(
-        *args: Any, connections: tuple[str, ...], ports: tuple[int, ...], errors_only: bool,
-        slower_than_ms: float | None, **kwargs: Any,
+        *args: Any, connections: tuple[str, ...], ports: tuple[int, ...], errors_only: bool, all_errors: bool,
+        slower_than_ms: float | None, where: Filter | None, **kwargs: Any,
     ) -> Any:  # fmt: skip
         filters = PairFilter(
-            connections=connections, ports=ports, errors_only=errors_only, slower_than_ms=slower_than_ms
+            connections=connections,
+            ports=ports,
+            errors_only=errors_only,
+            all_errors=all_errors,
+            slower_than_ms=slower_than_ms,
+            where=where,
         )
         return command(*args, filters=filters, **kwargs)
 
@@ -113,64 +140,42 @@ def _is_of(connection: CapturedConnection, text: str) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class DecodedPair:
-    """A request and its response, decoded."""
-
-    pair: RequestPair
-    request: DecodedFrame | None
-    response: DecodedFrame | None
-    errors: list[ResponseError]
-    topic_names: dict[str, str] = field(default_factory=dict)  # {topic id: name}, where known
-
-    @property
-    def has_problem(self) -> bool:
-        return any(decoded.problems for decoded in (self.request, self.response) if decoded)
-
-    @property
-    def header(self) -> dict[str, Any]:
-        decoded = self.request or self.response
-        return decoded.header if decoded else {}
-
-
 def print_capture(
-    file: BinaryIO, filters: PairFilter, output: Output, *, annotate: bool, bytes_max: int, show_secrets: bool = False
+    file: BinaryIO, filters: PairFilter, output: Output, *, annotate: bool, bytes_max: int, redaction: Redaction
 ) -> ExitCode:
     """Print a capture to its end. UNDECODABLE if bytes made no sense or were lost, or none were Kafka's."""
-    table = _PairTable(output, bytes_max if annotate else None)
-    summary = _Summary()
-    names = TopicNames()
+    table = PairTable(output, bytes_max if annotate else None)
+    counts = _Summary()
+    decoder = ExchangeDecoder(annotate=annotate, redaction=redaction)
     has_problem = False
     for found in pair_frames(read_capture(file, ports=filters.ports)):
         if isinstance(found, Remark):
             has_problem |= found.is_problem
             _print_remark(found, filters, output)
             continue
-        summary.pairs += 1
+        counts.pairs += 1
         is_accepted = filters.accepts(found)
-        if not is_accepted and not names.has_names(found):
+        if not is_accepted and not decoder.must_see(found):
             continue
-        one = decode_pair(found, annotate=annotate, show_secrets=show_secrets)
-        names.learn(one)
+        one = decoder.decode(found)
         if not is_accepted:
             continue
-        names.look_up(one)
-        if filters.errors_only and not one.errors and not one.has_problem:
+        if not filters.accepts_decoded(one):
             continue
-        has_problem |= one.has_problem
-        summary.add(one)
+        has_problem |= bool(one.problems)
+        counts.add(one)
         if output.is_table:
             table.show(one)
         else:
             output.json(pair_to_json(one, annotate=annotate))
-    if output.is_table or not summary.pairs:
-        output.note(summary.text())
-    if summary.unknown_responses:
-        text = counted(summary.unknown_responses, "response")
+    if output.is_table or not counts.pairs:
+        output.note(counts.text())
+    if counts.unknown_responses:
+        text = counted(counts.unknown_responses, "response")
         output.note(
-            f"{text} ({counted(summary.unknown_bytes, 'byte')}) not decoded: the requests are not in the capture"
+            f"{text} ({counted(counts.unknown_bytes, 'byte')}) not decoded: the requests are not in the capture"
         )
-    return ExitCode.UNDECODABLE if has_problem or not summary.pairs else ExitCode.OK
+    return ExitCode.UNDECODABLE if has_problem or not counts.pairs else ExitCode.OK
 
 
 def _print_remark(remark: Remark, filters: PairFilter, output: Output) -> None:
@@ -186,93 +191,6 @@ def _print_remark(remark: Remark, filters: PairFilter, output: Output) -> None:
         output.note(text)
 
 
-class TopicNames:
-    """The names of topic ids, from Metadata and CreateTopics responses in the capture."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-
-    @staticmethod
-    def has_names(pair: RequestPair) -> bool:
-        api = pair.frame.api
-        return api is not None and api.key in _APIS_WITH_TOPIC_NAMES
-
-    def learn(self, one: DecodedPair) -> None:
-        """Store the names in a response."""
-        if not self.has_names(one.pair) or one.response is None or one.response.message is None:
-            return
-        for topic in one.response.message.get("topics") or ():
-            if topic.get("name") and topic.get("topicId", _NO_ID) != _NO_ID:
-                self._names[topic["topicId"]] = topic["name"]
-
-    def look_up(self, one: DecodedPair) -> None:
-        """Set `topic_names` for the ids in a pair."""
-        for decoded in (one.request, one.response):
-            found: dict[str, dict[str, None]] = {}
-            _collect(decoded.message if decoded else None, "", found)
-            for id in found.get(_TOPIC_ID, ()):
-                if id in self._names:
-                    one.topic_names[id] = self._names[id]
-
-
-def decode_pair(pair: RequestPair, *, annotate: bool, show_secrets: bool = False) -> DecodedPair:
-    """Decode both messages of a pair; with `annotate` field by field. Secrets are masked by default."""
-    request, response = (
-        _decode_masked(frame, annotate, show_secrets) if frame else None for frame in (pair.request, pair.response)
-    )
-    found = list(response_errors(response.message)) if response else []
-    return DecodedPair(pair, request, response, found)
-
-
-def _decode_masked(frame: CapturedFrame, annotate: bool, show_secrets: bool) -> DecodedFrame:
-    if show_secrets:
-        return _read(frame, annotate)
-    if frame.is_token:
-        return _read(replace(frame, data=mask_token(frame.data)), annotate)
-    if may_be_secret(frame.api):
-        assert frame.api is not None
-        rows = _read(frame, annotate=True).rows
-        return _read(replace(frame, data=mask_frame(frame.data, frame.api, rows, 0)), annotate)
-    return _read(frame, annotate)
-
-
-def _read(frame: CapturedFrame, annotate: bool) -> DecodedFrame:
-    found = frame.api
-    if frame.is_token or (found is None and frame.kind == "response"):
-        what = "a SASL token without a header" if frame.is_token else "a response whose request is not in the capture"
-        decoded = DecodedFrame(frame.kind)
-        decoded.rows.append(FieldRow(0, frame.data, "token" if frame.is_token else "frame", "bytes", frame.data, what))
-    elif found is not None and frame.version not in found.versions:
-        decoded = _decode_unknown_version(frame, found)
-    elif frame.kind == "request":
-        if annotate or found is None or frame.missing:
-            decoded = decode_request_frame(frame.data, 0)
-        else:
-            decoded = decode_compiled(frame.data, "request", found, frame.version)
-    else:
-        assert found is not None
-        if annotate or frame.missing:
-            decoded = decode_response_frame(frame.data, 0, found, frame.version)
-        else:
-            decoded = decode_compiled(frame.data, "response", found, frame.version)
-    if frame.missing:
-        whole = len(frame.data) + frame.missing
-        message = f"{frame.missing} bytes of the frame's {whole} were not captured"
-        # This says more than the decoder's error at the missing end.
-        decoded.problems[:] = [DecodeError(message, api=frame.api.name if frame.api else None, offset=len(frame.data))]
-    return decoded
-
-
-def _decode_unknown_version(frame: CapturedFrame, found: Api) -> DecodedFrame:
-    if frame.kind == "request":
-        return decode_request_frame(frame.data, 0)
-    decoded = DecodedFrame("response", found, frame.version)
-    decoded.rows.append(FieldRow(0, frame.data, "frame", "?", None, "not read"))
-    message = f"kwire knows {found.name} in versions {range_text(found.versions)}, not {frame.version}"
-    decoded.problems.append(DecodeError(message, api=found.name, version=frame.version))
-    return decoded
-
-
 @dataclass(slots=True)
 class _Summary:
     """Counts for the last line."""
@@ -285,7 +203,7 @@ class _Summary:
     unknown_bytes: int = 0
     slowest: tuple[float, str] = (-1.0, "")
 
-    def add(self, one: DecodedPair) -> None:
+    def add(self, one: Exchange) -> None:
         pair = one.pair
         self.printed += 1
         self.connections.add(pair.connection.number)
@@ -310,7 +228,7 @@ class _Summary:
         return "; ".join(parts)
 
 
-def pair_to_json(one: DecodedPair, *, annotate: bool) -> dict[str, Any]:
+def pair_to_json(one: Exchange, *, annotate: bool) -> dict[str, Any]:
     """Return one object; `request` or `response` is null if it is not in the capture."""
     pair = one.pair
     frame = pair.frame
@@ -324,6 +242,7 @@ def pair_to_json(one: DecodedPair, *, annotate: bool) -> dict[str, Any]:
         "correlation_id": one.header.get("correlationId"),
         "client_id": one.header.get("clientId"),
         "latency_ms": pair.latency_ms,
+        "summary": summary(one),
         "errors": [{"path": error.path, "code": error.code, "name": error.name} for error in one.errors],
         **({"topic_names": one.topic_names} if one.topic_names else {}),
         "request": _frame_to_json(pair.request, one.request, annotate),
@@ -348,21 +267,11 @@ def _frame_to_json(frame: CapturedFrame | None, decoded: DecodedFrame | None, an
     return {**json_frame, **frame_to_json(decoded, annotate=annotate)}
 
 
-def utc_text_of_ns(at_ns: int) -> str:
-    """Return a packet's time in UTC, to the microsecond, as captures have it."""
-    seconds, rest = divmod(at_ns, 1_000_000_000)
-    try:
-        whole = datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        return str(at_ns)
-    return f"{whole:%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
-
-
 _COLUMNS = ("time", "conn", "api", "v", "request", "response", "ms", "details")
 _WIDTHS = (12, 4, 24, 3, 8, 9, 9)
 
 
-class _PairTable:
+class PairTable:
     """Pairs as lines with fixed widths, since later pairs are unknown."""
 
     def __init__(self, output: Output, bytes_max: int | None) -> None:
@@ -373,7 +282,7 @@ class _PairTable:
         self._known: set[int] = set()
         self._has_header = False
 
-    def show(self, one: DecodedPair) -> None:
+    def show(self, one: Exchange) -> None:
         pair = one.pair
         if not self._has_header and self._bytes_max is None:
             self._has_header = True
@@ -384,7 +293,7 @@ class _PairTable:
             text = f"connection {pair.connection.number}: {pair.connection}"
             self._text(text if client is None else f"{text} client {printable(json_line(client))}", dim=True)
         if self._bytes_max is None:
-            self._line(self._cells(one), fg="yellow" if one.errors else "red" if one.has_problem else None)
+            self._line(self._cells(one), **_style(one))
             for decoded in (one.request, one.response):
                 for problem in decoded.problems if decoded else ():
                     print_problem(problem, self._output)
@@ -401,16 +310,15 @@ class _PairTable:
             line += f", after {pair.latency_ms:.3f} ms"
         return f"{line}, a guess: its request is not in the capture" if frame.is_guess else line
 
-    def _cells(self, one: DecodedPair) -> tuple[str, ...]:
+    def _cells(self, one: Exchange) -> tuple[str, ...]:
         pair = one.pair
         frame = pair.frame
         latency = "" if pair.latency_ms is None else f"{pair.latency_ms:.3f}"
-        name = frame.api.name if frame.api else "(SASL token)" if frame.is_token else "(unknown)"
         return (
-            utc_text_of_ns(frame.at_ns)[11:23], str(pair.connection.number), name,
+            utc_text_of_ns(frame.at_ns)[11:23], str(pair.connection.number), one.api_name,
             str(frame.version) if frame.api else "",
             _size(pair.request), _size(pair.response) or ("-" if frame.expects_response else "none"), latency,
-            printable("  ".join(_facts(one))),
+            printable(summary(one)),
         )  # fmt: skip
 
     def _line(self, cells: tuple[str, ...], **style: Any) -> None:
@@ -432,63 +340,11 @@ class _PairTable:
         self._output.text(click.style(text, **style) if self._is_coloured else text)
 
 
+def _style(one: Exchange) -> dict[str, Any]:
+    if one.problems:
+        return {"fg": "red"}
+    return {"dim": True} if is_routine(one) else {"fg": "yellow"} if one.errors else {}
+
+
 def _size(frame: CapturedFrame | None) -> str:
     return "" if frame is None else str(len(frame.data) + frame.missing)
-
-
-def _facts(one: DecodedPair) -> Iterator[str]:
-    """Yield what matters first: errors, then topics, groups and transactions."""
-    for error in one.errors[:_ERRORS_SHOWN_MAX]:
-        yield f"{error.name} at {error.path.rpartition('.')[0] or 'the top'}"
-    if len(one.errors) > _ERRORS_SHOWN_MAX:
-        yield f"and {len(one.errors) - _ERRORS_SHOWN_MAX} more errors"
-    if one.pair.response is not None and one.pair.response.is_guess:
-        yield "(a guess: its request is not in the capture)"
-    message = one.request.message if one.request else None
-    names: dict[str, dict[str, None]] = {}
-    _collect(message, "", names)
-    _replace_topic_ids(names, one.topic_names)
-    for kind, values in names.items():
-        listed = list(values)
-        more = f",... ({len(listed)})" if len(listed) > _NAMES_SHOWN_MAX else ""
-        yield f"{kind} {','.join(listed[:_NAMES_SHOWN_MAX])}{more}"
-
-
-def _replace_topic_ids(found: dict[str, dict[str, None]], names: dict[str, str]) -> None:
-    """Replace topic ids by names where they are known."""
-    unknown: dict[str, None] = {}
-    for id in found.pop(_TOPIC_ID, {}):
-        if id in names:
-            found.setdefault("topic", {})[names[id]] = None
-        else:
-            unknown[id] = None
-    if unknown:
-        found[_TOPIC_ID] = unknown
-
-
-_TOPIC_ID = "topic id"
-_APIS_WITH_TOPIC_NAMES = frozenset({ApiKey.METADATA, ApiKey.CREATE_TOPICS})
-# Fields that name something in a request, and their label in the last column.
-_NAME_LABELS = {
-    "groupId": "group", "transactionalId": "transaction", "topic": "topic", "topicId": _TOPIC_ID,
-    "coordinatorKeys": "key", "key": "key", "mechanism": "mechanism", "groups": "group", "groupsNames": "group",
-    "clientSoftwareName": "client", "memberId": "member",
-}  # fmt: skip
-_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-
-
-def _collect(value: Any, within: str, names: dict[str, dict[str, None]]) -> None:
-    if isinstance(value, list):
-        for item in value:
-            if isinstance(item, str) and within in _NAME_LABELS:
-                names.setdefault(_NAME_LABELS[within], {})[item] = None
-            else:
-                _collect(item, within, names)
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            kind = "topic" if name == "name" and within.lower().startswith("topic") else _NAME_LABELS.get(name)
-            if isinstance(inner, str) and kind is not None:
-                if inner and inner != _NO_ID:
-                    names.setdefault(kind, {})[inner] = None
-            else:
-                _collect(inner, name, names)

@@ -8,11 +8,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from kwire.cli.arguments import complete_api, find_api, find_version
-from kwire.cli.capture import HEAD_BYTES, PrefixedFile, is_capture
-from kwire.cli.decode.capture_view import PairFilter, filter_options, print_capture
-from kwire.cli.decode.field_reader import FieldRow
-from kwire.cli.decode.frame import (
+from kwire.capture import HEAD_BYTES, PrefixedFile, is_capture
+from kwire.capture.decoded_frame import (
     DecodedFrame,
     Guess,
     Kind,
@@ -24,9 +21,12 @@ from kwire.cli.decode.frame import (
     possible_messages,
     split_frames,
 )
+from kwire.capture.field_reader import FieldRow
+from kwire.capture.secrets import Redaction
+from kwire.cli.arguments import complete_api, find_api, find_version, redaction, redaction_options
+from kwire.cli.decode.capture_view import PairFilter, filter_options, print_capture
 from kwire.cli.decode.input_formats import InputFormat, parse_input
 from kwire.cli.decode.render import frame_to_json, heading, print_frame
-from kwire.cli.decode.secrets import mask_frame, may_be_secret
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, output_options
 from kwire.errors import DecodeError, KwireError
@@ -67,13 +67,14 @@ _CAPTURE_BUFFER_BYTES = 256 * 1024
 @click.option(
     "--bytes", "bytes_max", default=32, show_default=True, metavar="N", help="Show at most N bytes per field; 0: all."
 )
-@click.option("--show-secrets", is_flag=True, help="Show passwords, SCRAM proofs and tokens instead of asterisks.")
+@redaction_options[0]
+@redaction_options[1]
 @filter_options
 @output_options
 def command(
     source: BinaryIO, form: str | None, has_sizes: bool | None, api_text: str | None, version_text: str | None,
     kind: str | None, is_body: bool, tries_versions: bool, annotate: bool | None, bytes_max: int, show_secrets: bool,
-    filters: PairFilter, output: Output,
+    redacts: tuple[str, ...], filters: PairFilter, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Explain the bytes of Kafka frames, and captures of the network.
 
@@ -104,13 +105,18 @@ def command(
         pair_filter = filters.for_api(api_text, version_text)
         file: Any = io.BufferedReader(PrefixedFile(head, source), _CAPTURE_BUFFER_BYTES)
         return print_capture(
-            file, pair_filter, output, annotate=bool(annotate), bytes_max=bytes_max, show_secrets=show_secrets
+            file,
+            pair_filter,
+            output,
+            annotate=bool(annotate),
+            bytes_max=bytes_max,
+            redaction=redaction(show_secrets, redacts),
         )
     if filters != PairFilter():
         raise click.UsageError(
-            "--connection, --port, --errors-only and --slower-than need a capture; the input is not one"
+            "--connection, --port, --errors-only, --slower-than and --where need a capture; the input is not one"
         )
-    options = FrameOptions.of(api_text, version_text, kind, is_body, show_secrets)
+    options = FrameOptions.of(api_text, version_text, kind, is_body, redaction(show_secrets, redacts))
     data = head + source.read()
     return _print_frames(
         data, form, has_sizes, options, output, tries_versions, None if annotate is False else bytes_max
@@ -139,7 +145,7 @@ def _print_frames(
                 output.json(_as_json(number, frame, decoded, bytes_max is not None))
             if decoded.problems:
                 status = ExitCode.UNDECODABLE
-            if decoded.message is None and not frame.missing:
+            if decoded.body is None and not frame.missing:
                 _print_suggestion(frame, options.is_body, output)
     return status
 
@@ -152,9 +158,9 @@ class FrameOptions:
     """What the options say of the frames, and so how each is decoded."""
 
     def __init__(
-        self, api: Api | None, version: int | None, kind: Kind | None, is_body: bool, show_secrets: bool
+        self, api: Api | None, version: int | None, kind: Kind | None, is_body: bool, redaction: Redaction
     ) -> None:
-        self.show_secrets = show_secrets
+        self.redaction = redaction
         self.api = api
         self.version = version
         self.kind: Kind | None = kind
@@ -162,7 +168,7 @@ class FrameOptions:
 
     @classmethod
     def of(
-        cls, api_text: str | None, version_text: str | None, kind: str | None, is_body: bool, show_secrets: bool
+        cls, api_text: str | None, version_text: str | None, kind: str | None, is_body: bool, redaction: Redaction
     ) -> FrameOptions:
         if version_text is not None and api_text is None:
             raise click.UsageError("--version needs --api")
@@ -172,7 +178,7 @@ class FrameOptions:
             raise click.UsageError("--body needs --api, --version and --request or --response")
         return cls(
             api, version, "request" if kind == "request" else "response" if kind == "response" else None, is_body,
-            show_secrets,
+            redaction,
         )  # fmt: skip
 
     @property
@@ -182,7 +188,7 @@ class FrameOptions:
 
     def makes_sense(self, frame: bytes) -> bool:
         try:
-            return self.read(RawFrame(0, frame, has_size=False)).message is not None
+            return self.read(RawFrame(0, frame, has_size=False)).is_whole
         except KwireError:
             return False
 
@@ -201,12 +207,10 @@ class FrameOptions:
     def masked(self, frame: RawFrame) -> RawFrame:
         """Return the frame with its secrets masked, unless --show-secrets is given."""
         header = maybe_request_header(frame.data)
-        if self.show_secrets or not (may_be_secret(self.api) or (header is not None and may_be_secret(header[0]))):
+        if not any(self.redaction.concerns(api) for api in (self.api, header[0] if header else None)):
             return frame
         decoded = self._read(frame.data, frame.start)
-        if decoded.api is None or not may_be_secret(decoded.api):
-            return frame
-        return frame._replace(data=mask_frame(frame.data, decoded.api, decoded.rows, frame.start))
+        return frame._replace(data=self.redaction.mask_frame(frame.data, decoded, frame.start))
 
     def _read(self, data: bytes, base: int) -> DecodedFrame:
         if self.is_body:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any
@@ -14,14 +15,12 @@ from uuid import UUID
 
 import click
 
-from kwire.cli.decode.field_reader import FieldRow
-from kwire.cli.decode.frame import DecodedFrame
+from kwire.capture.decoded_frame import DecodedFrame
+from kwire.capture.field_reader import FieldRow
+from kwire.capture.json import batch_to_json, records_to_json, value_to_json
 from kwire.cli.error_report import error_lines
-from kwire.cli.message_json import value_to_json
 from kwire.cli.output import Output, has_colour, json_line, printable
-from kwire.cli.record_json import batch_to_json, records_to_json
 from kwire.errors import KwireError
-from kwire.records import decode_batches
 
 _WIDE = 120
 _FIELD_WIDTHS_MAX = (30, 44)  # narrow, wide
@@ -143,7 +142,9 @@ def frame_to_json(decoded: DecodedFrame, *, annotate: bool) -> dict[str, Any]:
     """Return header, message, batches, problems and, with `annotate`, the bytes of every field."""
     json_frame: dict[str, Any] = {"header": decoded.header, "message": decoded.message}
     if decoded.batches:
-        json_frame["batches"] = [batch for path, data in decoded.batches for batch in _batches_to_json(path, data)]
+        json_frame["batches"] = list(_batches_to_json(decoded))
+    if nested := decoded.nested():
+        json_frame["nested"] = [{"path": path, "type": name, "message": inner} for path, name, inner in nested]
     if decoded.problems:
         json_frame["problems"] = [
             {"message": problem.message, **problem.where, "remedy": problem.remedy} for problem in decoded.problems
@@ -153,13 +154,11 @@ def frame_to_json(decoded: DecodedFrame, *, annotate: bool) -> dict[str, Any]:
     return json_frame
 
 
-def _batches_to_json(path: str, data: memoryview) -> Iterator[dict[str, Any]]:
+def _batches_to_json(decoded: DecodedFrame) -> Iterator[dict[str, Any]]:
     """Yield the intact batches; the problems describe the others."""
-    try:
-        for batch in decode_batches(data, check_crc=False):
+    for path, batch in decoded.record_batches():
+        with suppress(KwireError):
             yield {"path": path, **batch_to_json(batch), "records": records_to_json(batch)}
-    except KwireError:
-        return
 
 
 def heading(number: str, size: int, position: str, decoded: DecodedFrame) -> str:
@@ -179,6 +178,8 @@ def print_frame(line: str, decoded: DecodedFrame, output: Output, bytes_max: int
     output.text(click.style(line, bold=True) if is_coloured else line)
     if decoded.message is not None:
         output.text(json.dumps(_shortened(decoded.message), indent=2, ensure_ascii=False))
+    for path, name, inner in decoded.nested():
+        output.text(f"{path}: {name} {json.dumps(_shortened(inner), ensure_ascii=False)}")
     if bytes_max is not None:
         output.text()
         layout = FieldTable(decoded.rows, output.console().width, bytes_max, has_colour=is_coloured)

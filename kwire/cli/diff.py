@@ -1,0 +1,68 @@
+"""`kwire diff`: what differs between two captures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kwire.cli.arguments import where_option
+from kwire.cli.error_report import ExitCode
+from kwire.cli.output import Output, counted, output_options
+
+if TYPE_CHECKING:
+    from kwire.capture.filters import Filter
+
+_FILE = click.Path(exists=True, dir_okay=False, readable=True)
+
+
+@click.command()
+@click.argument("a", metavar="A", type=_FILE)
+@click.argument("b", metavar="B", type=_FILE)
+@where_option
+@click.option(
+    "--fail-on",
+    "limits_text",
+    default="",
+    metavar="LIMITS",
+    help="Exit with 1 if B differs in one of: errors, versions, order, any, requests+10%, p50+20%, p95+20%.",
+)
+@output_options
+def command(a: str, b: str, where: Filter | None, limits_text: str, output: Output) -> ExitCode:
+    """What differs between two captures.
+
+    Compared by client and API are numbers and sizes of requests, versions, records in a batch, latencies, error codes,
+    settings such as acks and session timeouts, and the order of requests. Correlation ids, times, member ids and
+    producer ids are not. A client is known by its client id and the name of its library.
+
+    \b
+        kwire diff before.pcapng after.pcapng
+        kwire diff before.pcapng after.pcapng --fail-on errors,p95+20%,requests+10%
+    """
+    from kwire.capture import read_exchanges
+    from kwire.capture.comparison import Limits, compare, facts_of
+
+    limits = Limits(limits_text)
+    facts = [facts_of(one for one in read_exchanges(path) if where is None or where.accepts(one)) for path in (a, b)]
+    found = list(compare(*facts))
+    failed = [one for one in found if limits.is_exceeded(one)]
+    if output.is_table:
+        if found:
+            rows = [
+                (one.client, one.api, one.what, _text(one.a), _text(one.b), _share(one.change), "x" * (one in failed))
+                for one in found
+            ]
+            output.table(["client", "api", "what", "A", "B", "change", "failed"], rows, right=["A", "B", "change"])
+    else:
+        for one in found:
+            output.json({**one._asdict(), "failed": one in failed})
+    output.note(f"{counted(len(found), 'difference')}{f', {len(failed)} failed' if limits_text else ''}")
+    return ExitCode.KAFKA if failed else ExitCode.OK
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _share(change: float | None) -> str:
+    return "" if change is None else f"{change:+.0%}"

@@ -1,0 +1,129 @@
+"""`kwire stats`: rates, sizes, latencies and errors of a capture."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import click
+
+from kwire.cli.error_report import ExitCode
+from kwire.cli.output import Output, output_options
+
+if TYPE_CHECKING:
+    from kwire.lint.statistics import Row, Statistics
+
+_BY = ("api", "client", "topic", "connection", "broker")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_BUFFER_BYTES = 256 * 1024
+_RIGHT = ["n", "req/s", "in", "out", "p50 ms", "p95 ms", "p99 ms", "max ms", "rec/req", "ratio", "unanswered"]
+
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds that "10s", "500ms", "2m" or "5" mean. Raises UsageError."""
+    number = text.rstrip("mhs")
+    try:
+        seconds = float(number) * _UNITS[text[len(number) :] or "s"]
+    except (ValueError, KeyError):
+        seconds = 0.0
+    if not seconds > 0:
+        raise click.UsageError(f"{text!r} is no time: write 10s, 500ms or 2m")
+    return seconds
+
+
+@click.command()
+@click.argument("source", metavar="FILE|-", type=click.File("rb"))
+@click.option("--by", type=click.Choice(_BY), default="api", show_default=True, help="What a row is.")
+@click.option("--every", metavar="TIME", help="A table for each such time, such as 1s or 500ms. Default: one for all.")
+@click.option("--port", "ports", type=int, multiple=True, help="Only connections to brokers on this port.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, one for each row.")
+@output_options
+def command(
+    source: BinaryIO, by: Any, every: str | None, ports: tuple[int, ...], as_json: bool, output: Output
+) -> ExitCode:
+    """Count a capture: rates, sizes, latencies, errors, records.
+
+    A row has the number of requests, requests per second, bytes of requests and responses, quantiles of the latency,
+    records per Produce or Fetch, how many times smaller compression made them, error codes and versions. The memory
+    does not depend on the size of the capture.
+
+    \b
+        kwire stats traffic.pcapng --by client
+        tcpdump -i any -U -w - port 9092 | kwire stats - --every 10s
+    """
+    from kwire.capture import Remark, read_exchanges
+    from kwire.lint.statistics import spans
+
+    seconds = None if every is None else parse_seconds(every)
+    remarks: list[Remark] = []
+    buffered: Any = io.BufferedReader(cast("io.RawIOBase", source), _BUFFER_BYTES)
+    found = 0
+    exchanges = read_exchanges(buffered, ports=ports, on_remark=remarks.append)
+    for one in spans(exchanges, by, seconds):
+        found += sum(row.n for row in one.rows.values())
+        if as_json or not output.is_table:
+            for line in _lines(one, seconds):
+                output.json(line)
+        else:
+            if seconds is not None:
+                output.text(f"{datetime.fromtimestamp(one.begin_ns / 1e9, UTC):%H:%M:%S}")
+            output.table([by, *_RIGHT, "errors", "versions"], _cells(one, seconds), right=_RIGHT)
+    for remark in remarks:
+        if remark.is_problem:
+            output.note(remark.text)
+    if not found:
+        output.note("no Kafka exchange is in the capture")
+        if any(remark.is_problem for remark in remarks):
+            return ExitCode.UNDECODABLE
+    return ExitCode.OK
+
+
+def _rate(row: Row, one: Statistics, every: float | None) -> float:
+    return row.n / (every or max(one.seconds, 0.001))
+
+
+def _cells(one: Statistics, every: float | None) -> Iterator[list[object]]:
+    for row in one.sorted_rows():
+        yield [
+            row.key, row.n, f"{_rate(row, one, every):.1f}", size_text(row.request_bytes),
+            size_text(row.response_bytes), *(f"{row.latency.quantile(share):.2f}" for share in (0.5, 0.95, 0.99)),
+            f"{row.latency.max:.2f}",
+            "" if row.records_a_request is None else f"{row.records_a_request:.1f}",
+            "" if row.compression is None else f"{row.compression:.1f}",
+            row.unanswered or "", errors_text(row.errors), _versions(row.versions),
+        ]  # fmt: skip
+
+
+def _lines(one: Statistics, every: float | None) -> Iterator[dict[str, Any]]:
+    for row in one.sorted_rows():
+        yield {
+            "at_ms": one.begin_ns // 1_000_000, one.by: row.key, "n": row.n,
+            "requests_per_second": round(_rate(row, one, every), 3), "request_bytes": row.request_bytes,
+            "response_bytes": row.response_bytes, "unanswered": row.unanswered,
+            "latency_ms": {
+                "p50": round(row.latency.quantile(0.5), 3), "p95": round(row.latency.quantile(0.95), 3),
+                "p99": round(row.latency.quantile(0.99), 3), "max": round(row.latency.max, 3),
+            },
+            "records": row.records, "records_per_request": row.records_a_request, "compression": row.compression,
+            "errors": dict(row.errors), "versions": sorted(row.versions),
+        }  # fmt: skip
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes with a unit: 512 B, 1.4 kB, 20.0 MB."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} B"
+
+
+def errors_text(errors: Counter[str]) -> str:
+    """Return counts of errors as text, the most frequent first."""
+    return ", ".join(f"{count} {name}" for name, count in errors.most_common())
+
+
+def _versions(versions: set[int]) -> str:
+    return ", ".join(map(str, sorted(versions)))

@@ -1,0 +1,147 @@
+"""`kwire tap`: a proxy that shows, records and disturbs what clients and brokers say."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kwire.cli.arguments import redaction, redaction_options, where_option
+from kwire.cli.connection import ConnectionOptions, connection_options
+from kwire.cli.error_report import ExitCode
+from kwire.cli.output import Output, counted, output_options
+
+if TYPE_CHECKING:
+    from kwire.capture.filters import Filter
+
+_FILE = click.Path(exists=True, dir_okay=False, readable=True)
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+
+
+def _parse_address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
+    host, _, port = value.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"{value} is not HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _parse_size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    number = value.removesuffix("B")
+    unit = number[-1:] if number[-1:] in ("k", "M", "G") else ""
+    digits = number.removesuffix(unit) if unit else number
+    if not digits.isdigit() or not int(digits):
+        raise click.BadParameter(f"{value} is not a size, such as 100MB")
+    return int(digits) * _UNITS[unit]
+
+
+@click.command()
+@click.option(
+    "--listen",
+    default="127.0.0.1:0",
+    show_default=True,
+    metavar="HOST:PORT",
+    callback=_parse_address,
+    help="Where clients connect. Port 0: any free port. Listeners for other brokers get free ports.",
+)
+@click.option("--advertise", metavar="HOST", help="The host by which clients reach the tap, if not that of --listen.")
+@where_option
+@click.option("-o", "--record", metavar="FILE", help="Write all traffic to a pcapng capture, whatever --where says.")
+@click.option(
+    "--rotate",
+    "rotate_bytes",
+    metavar="SIZE",
+    callback=_parse_size,
+    help="Begin a new capture at this size, such as 100MB: FILE.pcapng becomes FILE.1.pcapng.",
+)
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="Keep the newest N full captures. Default: all.")
+@redaction_options[0]
+@redaction_options[1]
+@click.option("--unsafe-record", is_flag=True, help="Allow --show-secrets with --record: the file has passwords.")
+@click.option("--tls-in", "cert_in", type=_FILE, metavar="FILE", help="Certificate chain for TLS with clients, PEM.")
+@click.option("--key-in", type=_FILE, metavar="FILE", help="Private key of --tls-in, PEM.")
+@click.option("--chaos", type=_FILE, metavar="RULES.TOML", help="Disturb the traffic by rules; see docs/howto/tap.md.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the chances of --chaos.")
+@click.option(
+    "--exec",
+    "program",
+    nargs=1,
+    metavar="COMMAND",
+    help="Run a shell command with KAFKA_BOOTSTRAP_SERVERS set to the tap, and end with its exit code.",
+)
+@connection_options
+@output_options
+def command(
+    listen: tuple[str, int], advertise: str | None, where: Filter | None, record: str | None, rotate_bytes: int | None,
+    keep: int | None, show_secrets: bool, redacts: tuple[str, ...], unsafe_record: bool, cert_in: str | None,
+    key_in: str | None, chaos: str | None, seed: int, program: str | None, connection: ConnectionOptions,
+    output: Output,
+) -> ExitCode | int:  # fmt: skip
+    """Show, record and disturb what clients and brokers say.
+
+    A proxy between them: clients use the tap's address as their bootstrap. The tap listens for each broker that a
+    response names, and puts its own addresses there. All other bytes pass as they are. Passwords and tokens are masked
+    on the screen and in the file. With SASL options the tap authenticates itself to the brokers, and clients connect
+    without SASL; without them the clients' own authentication passes through.
+
+    \b
+        kwire tap -b broker:9092 --listen 127.0.0.1:9092
+        kwire tap -b broker:9092 -q -o traffic.pcapng --rotate 100MB --keep 5
+        kwire tap -b broker:9092 -w 'api == Produce and ms > 100'
+        kwire tap -b broker:9092 -o run.pcapng --exec 'pytest tests/'
+    """
+    from kwire.cli.decode.capture_view import PairTable, pair_to_json
+    from kwire.net import Tls
+    from kwire.tap import Tap, load_rules
+
+    if show_secrets and record is not None and not unsafe_record:
+        raise click.UsageError("the capture would have passwords: leave out --show-secrets, or add --unsafe-record")
+    if (cert_in is None) != (key_in is None):
+        raise click.UsageError("--tls-in and --key-in go together")
+    table = PairTable(output, None)
+
+    def show(exchange: Any) -> None:
+        if output.is_table:
+            table.show(exchange)
+        else:
+            output.json(pair_to_json(exchange, annotate=False))
+        sys.stdout.flush()
+
+    tls = connection.tls
+    with Tap(
+        connection.bootstrap, listen=listen, advertise=advertise, record=record, rotate_bytes=rotate_bytes, keep=keep,
+        on_exchange=None if output.quiet else show, where=where, redaction=redaction(show_secrets, redacts),
+        tls=tls, sasl=connection.sasl, tls_in=Tls(cert_file=cert_in, key_file=key_in) if cert_in else None,
+        chaos=load_rules(chaos) if chaos else (), seed=seed, on_remark=output.note,
+    ) as tap:  # fmt: skip
+        click.echo(f"kwire: listening on {tap.address} for {connection.bootstrap}", err=True)
+        try:
+            status: int = _run(program, tap.address) if program is not None else _wait(tap)
+        except KeyboardInterrupt:
+            status = ExitCode.OK
+    output.note(f"{counted(tap.exchanges, 'exchange')}{f' in {record}' if record else ''}")
+    return status
+
+
+def _wait(tap: Any) -> int:
+    """Wait until Ctrl-C, SIGTERM, or an error that ends the tap."""
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
+    while not stopping.wait(0.2) and not tap.wait(0):
+        pass
+    return ExitCode.OK
+
+
+def _run(program: str, address: str) -> int:
+    """Run the program; return its exit code, or 128 and the signal that ended it, as shells do."""
+    shell = shutil.which("sh") or "/bin/sh"
+    environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": address, "KWIRE_BOOTSTRAP": address}
+    code = subprocess.run([shell, "-c", program], env=environment, check=False).returncode
+    return 128 - code if code < 0 else code

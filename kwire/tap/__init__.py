@@ -1,0 +1,24 @@
+"""A proxy between Kafka clients and brokers that shows, records and disturbs what they say. `kwire tap` is its face.
+
+    from kwire.tap import Tap
+
+    with Tap("broker:9092", record="traffic.pcapng", on_exchange=lambda one: print(one.api_name)) as tap:
+        ...  # clients that use tap.address as their bootstrap
+
+The file is a capture that `kwire decode`, `kwire.capture` and Wireshark read.
+
+    tap.py        `Tap`: the options, and the thread
+    proxy.py      connections, and the frames that pass
+    addresses.py  broker addresses in responses
+    recorder.py   frames to files and to exchanges
+    chaos.py      rules that disturb the traffic
+
+Imports: capture, cluster, net, session, protocol, wire.
+"""
+
+from __future__ import annotations
+
+from kwire.tap.chaos import Rule, load_rules
+from kwire.tap.tap import Tap
+
+__all__ = ["Rule", "Tap", "load_rules"]

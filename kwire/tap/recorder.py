@@ -1,0 +1,133 @@
+"""Frames that pass a tap, as exchanges for a program and as a capture file; secrets are masked before either."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from kwire.capture import CapturedConnection, CapturedFrame, Exchange, ExchangeDecoder, RequestPair
+from kwire.capture.exchange import mask_captured
+from kwire.capture.filters import Filter
+from kwire.capture.pcapng import CaptureWriter, WrittenConnection
+from kwire.capture.secrets import Redaction
+from kwire.errors import ConfigurationError
+
+
+class CaptureFiles:
+    """A capture in a file, or in a row of files: at `rotate_bytes` the file gets a number, and a new one begins.
+
+    Of numbered files the newest `keep` stay. The newest traffic is always in `path`.
+    """
+
+    def __init__(self, path: str | Path, redaction: Redaction, *, rotate_bytes: int | None, keep: int | None) -> None:
+        self._path = Path(path)
+        self._rotate_bytes = rotate_bytes
+        self._keep = keep
+        self._number = 0
+        self._file = self._new_file()
+        masked = [
+            name for name, is_masked in (("secrets", redaction.secrets), ("payloads", redaction.payloads)) if is_masked
+        ]
+        self.writer = CaptureWriter(self._file, f"masked: {', '.join(masked) or 'nothing'}")
+
+    def flush(self, connections: list[WrittenConnection]) -> None:
+        """Write what was collected, and begin the next file if this one is full."""
+        self.writer.flush()
+        if self._rotate_bytes is not None and self.writer.size >= self._rotate_bytes:
+            self._file.close()
+            self._number += 1
+            self._path.rename(self._numbered(self._number))
+            if self._keep is not None and self._number > self._keep:
+                self._numbered(self._number - self._keep).unlink(missing_ok=True)
+            self._file = self._new_file()
+            self.writer.next_file(self._file, connections)
+
+    def close(self) -> None:
+        self.writer.flush()
+        self._file.close()
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.stem}.{number}{self._path.suffix}")
+
+    def _new_file(self) -> BinaryIO:
+        try:
+            return self._path.open("wb", buffering=0)
+        except OSError as error:
+            raise ConfigurationError(f"the capture {self._path} cannot be written: {error.strerror}") from None
+
+
+class Recorder:
+    """Takes frames in the order in which they pass, and hands them on: to a file, and as exchanges to `on_exchange`."""
+
+    def __init__(
+        self, files: CaptureFiles | None, on_exchange: Callable[[Exchange], object] | None, where: Filter | None,
+        redaction: Redaction,
+    ) -> None:  # fmt: skip
+        self._files = files
+        self._on_exchange = on_exchange
+        self._where = where
+        self._redaction = redaction
+        self._decoder = ExchangeDecoder(redaction=redaction)
+        self._written: dict[int, WrittenConnection] = {}
+        self._waiting: deque[tuple[CapturedFrame | None, CapturedFrame]] = deque()  # request, frame
+        self.exchanges = 0
+
+    @property
+    def is_needed(self) -> bool:
+        return self._files is not None or self._on_exchange is not None
+
+    def opened(self, connection: CapturedConnection, client: tuple[str, int], broker: tuple[str, int]) -> None:
+        if self._files is not None:
+            self._written[connection.number] = self._files.writer.connection(client, broker)
+
+    def add(self, frame: CapturedFrame, request: CapturedFrame | None = None) -> None:
+        """Take a frame; `request` is that of a response."""
+        self._waiting.append((request, frame))
+
+    def closed(self, connection: CapturedConnection, at_ns: int, *, by_client: bool) -> None:
+        self.work()
+        written = self._written.pop(connection.number, None)
+        if self._files is not None and written is not None:
+            self._files.writer.close(written, at_ns, by_client=by_client)
+
+    def unanswered(self, request: CapturedFrame) -> None:
+        """Hand on a request whose response never comes."""
+        self.work()
+        self._tell(request, None)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting)
+
+    def work(self) -> None:
+        """Mask, write and decode what was taken."""
+        while self._waiting:
+            request, frame = self._waiting.popleft()
+            if self._files is not None:
+                self._write(frame)
+            if frame.kind == "response" or not frame.expects_response:
+                self._tell(request or frame, frame if frame.kind == "response" else None)
+        if self._files is not None:
+            self._files.flush(list(self._written.values()))
+
+    def close(self) -> None:
+        self.work()
+        if self._files is not None:
+            self._files.close()
+
+    def _write(self, frame: CapturedFrame) -> None:
+        assert self._files is not None
+        self._files.writer.write_frame(
+            self._written[frame.connection.number], from_client=frame.kind == "request",
+            frame=mask_captured(frame, self._redaction).data, at_ns=frame.at_ns,
+        )  # fmt: skip
+
+    def _tell(self, request: CapturedFrame, response: CapturedFrame | None) -> None:
+        self.exchanges += 1
+        if self._on_exchange is None:
+            return
+        exchange = self._decoder.decode(RequestPair(request.connection, request, response))
+        if self._where is None or self._where.accepts(exchange):
+            self._on_exchange(exchange)

@@ -1,0 +1,135 @@
+"""`Tap`: a proxy that shows and records what clients and brokers say, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kwire.capture import Exchange
+from kwire.capture.filters import Filter
+from kwire.capture.secrets import MASKED, Redaction
+from kwire.cluster.config import parse_bootstrap
+from kwire.errors import ConfigurationError
+from kwire.net import SystemClock, Tls
+from kwire.session import Sasl
+from kwire.tap.chaos import Chaos, Rule
+from kwire.tap.proxy import Proxy
+from kwire.tap.recorder import CaptureFiles, Recorder
+
+
+class Tap:
+    """A proxy between clients and the brokers of a cluster. It runs until `close`, or the end of its `with` block.
+
+    A client that uses `address` as its bootstrap reaches every broker through the tap: the tap listens for each broker
+    that a response names, and replaces the address there.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+        advertise: str | None = None,
+        record: str | PathLike[str] | None = None,
+        rotate_bytes: int | None = None,
+        keep: int | None = None,
+        on_exchange: Callable[[Exchange], object] | None = None,
+        where: Filter | str | None = None,
+        redaction: Redaction = MASKED,
+        tls: Tls | bool | None = None,
+        sasl: Sasl | None = None,
+        tls_in: Tls | None = None,
+        chaos: Sequence[Rule] = (),
+        seed: int = 0,
+        on_remark: Callable[[str], object] = lambda text: None,
+    ) -> None:
+        """Begin to listen.
+
+        bootstrap      the brokers, as for a client
+        listen         address and port for the clients; port 0 takes a free one. Listeners for other brokers get free
+                       ports on the same address
+        advertise      the host that clients use for the tap, if not that of `listen`
+        record         a pcapng file for all frames; it is readable at any time
+        rotate_bytes   begin a new file at this size: FILE.pcapng becomes FILE.1.pcapng, then FILE.2.pcapng, ...
+        keep           how many of these to keep
+        on_exchange    gets each exchange for which `where` is true, on the tap's thread
+        redaction      what is masked in exchanges and in the file
+        tls, sasl      security towards the brokers. With `sasl` the tap authenticates, and clients must not
+        tls_in         certificate and key for TLS towards clients
+        chaos, seed    rules that disturb the traffic, and the seed of their chances
+        on_remark      gets news of listeners, and why connections failed
+
+        Raises ConnectError if the address is not available, and ConfigurationError for options that make no sense.
+        """
+        if rotate_bytes is not None and record is None:
+            raise ConfigurationError("rotate_bytes needs a file", remedy="give record")
+        if keep is not None and rotate_bytes is None:
+            raise ConfigurationError("keep needs rotate_bytes")
+        if isinstance(where, str):
+            where = Filter(where)
+        brokers = parse_bootstrap(bootstrap)
+        clock = SystemClock()
+        files = (
+            CaptureFiles(Path(record), redaction, rotate_bytes=rotate_bytes, keep=keep) if record is not None else None
+        )
+        self._recorder = Recorder(files, on_exchange, where, redaction)
+        self._proxy = Proxy(
+            brokers, self._recorder, clock, listen=listen, advertise=advertise, tls=tls, sasl=sasl, tls_in=tls_in,
+            chaos=Chaos(chaos, seed) if chaos else None, on_remark=on_remark,
+        )  # fmt: skip
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="kwire tap", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT for the clients' bootstrap."""
+        host, port = self._proxy.address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def brokers(self) -> dict[tuple[str, int], tuple[str, int]]:
+        """Where the tap listens for each broker that was named so far."""
+        return self._proxy.brokers
+
+    @property
+    def exchanges(self) -> int:
+        """The number of exchanges so far."""
+        return self._recorder.exchanges
+
+    def close(self) -> None:
+        """End all connections, and finish the file. Raises what stopped the tap before, such as a full disk."""
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self._proxy.wakeup()
+            self._thread.join()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the tap has stopped by itself, because of an error that `close` raises. Return whether it has."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._proxy.turn()
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._proxy.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,279 @@
+"""A tap between real clients and embedded brokers: nothing is lost, everything is seen, nothing secret is written."""
+
+# ruff: noqa: SIM117 - a tap inside its cluster reads better
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kwire
+from kwire.broker import Cluster
+from kwire.capture import Exchange, Remark, read_exchanges
+from kwire.errors import ConfigurationError, ConnectError, KwireError
+from kwire.protocol.headers import encode_request
+from kwire.protocol.messages.produce import ProduceRequest
+from kwire.session import Sasl
+from kwire.tap import Rule, Tap, load_rules
+from kwire.tap.proxy import _expects_response
+from tests.broker.test_cluster import certificates
+from tests.cli.running import run
+from tests.waiting import wait_until
+
+PASSWORD = "hunter2-hunter2"
+
+
+def exchanges_of(path: Path) -> list[Exchange]:
+    remarks: list[Remark] = []
+    found = list(read_exchanges(path, on_remark=remarks.append))
+    assert not [one for one in remarks if one.is_problem], remarks
+    assert not [one.problems for one in found if one.problems]
+    return found
+
+
+def read(bootstrap: str, number: int, partitions: int, **options: Any) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    with kwire.Consumer(bootstrap, **options) as consumer:
+        consumer.assign([("t", partition, "earliest") for partition in range(partitions)])
+        while len(found) < number:
+            found += [record.value for record in consumer.poll(timeout=10)]
+    return found
+
+
+def send_and_read(bootstrap: str, number: int, partitions: int = 1, **options: Any) -> list[bytes | None]:
+    with kwire.Producer(bootstrap, **options) as producer:
+        for index in range(number):
+            producer.send("t", f"v{index}".encode(), key=str(index % 7).encode())
+    return sorted(read(bootstrap, number, partitions, **options), key=str)
+
+
+def test_all_brokers_are_reached_through_the_tap(tmp_path: Path) -> None:
+    seen: list[Exchange] = []
+    path = tmp_path / "t.pcapng"
+    with Cluster(3, topics={"t": 6}) as cluster:
+        with Tap(cluster.bootstrap.split(",")[0], record=path, on_exchange=seen.append) as tap:
+            values = send_and_read(tap.address, 2_000, 6)
+        assert len(tap.brokers) == 3
+        assert not cluster.failures
+    assert values == sorted((f"v{index}".encode() for index in range(2_000)), key=str)
+    stored = exchanges_of(path)
+    assert tap.exchanges == len(seen)
+    assert [one.api_name for one in stored if one.response] != []
+    assert {one.connection.number for one in seen} == {one.connection.number for one in stored}
+    for exchanges in (seen, stored):
+        records = sum(
+            batch.count for one in exchanges if one.api_name == "Produce" and one.request
+            for _, batch in one.request.record_batches()
+        )  # fmt: skip
+        assert records == 2_000
+    # What the client got names the tap; what is recorded names the brokers.
+    named = {node["port"] for one in stored if one.api_name == "Metadata" and one.response
+             for node in (one.response.message or {})["brokers"]}  # fmt: skip
+    assert named == {int(address.rpartition(":")[2]) for address in cluster.bootstrap.split(",")}
+
+
+def test_a_filter_and_a_group(tmp_path: Path) -> None:
+    seen: list[Exchange] = []
+    with (
+        Cluster(3, topics={"t": 4}) as cluster,
+        Tap(cluster.bootstrap, where="group == g", on_exchange=seen.append) as tap,
+    ):
+        with kwire.Producer(tap.address) as producer:
+            for index in range(100):
+                producer.send("t", str(index).encode())
+        with kwire.Consumer(tap.address, group="g") as consumer:
+            consumer.subscribe(["t"])
+            found: list[object] = []
+            while len(found) < 100:
+                found += consumer.poll(timeout=1)
+    assert seen
+    assert {one.api_name for one in seen} <= {
+        "ConsumerGroupHeartbeat", "OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",
+        "FindCoordinator",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("injects", [False, True])
+def test_no_password_is_recorded(tmp_path: Path, injects: bool) -> None:
+    path = tmp_path / "t.pcapng"
+    sasl = Sasl("PLAIN", "alice", PASSWORD)
+    with Cluster(1, topics={"t": 1}, sasl={"alice": PASSWORD}) as cluster:
+        with Tap(cluster.bootstrap, record=path, sasl=sasl if injects else None) as tap:
+            assert len(send_and_read(tap.address, 10, 1, **({} if injects else {"sasl": sasl}))) == 10
+    assert PASSWORD.encode() not in path.read_bytes()
+    names = [one.api_name for one in exchanges_of(path)]
+    assert ("SaslAuthenticate" in names) is not injects
+    assert "Produce" in names
+
+
+def test_payloads_are_masked_in_the_file(tmp_path: Path) -> None:
+    from kwire.capture.secrets import Redaction
+
+    path = tmp_path / "t.pcapng"
+    with (
+        Cluster(1, topics={"t": 1}) as cluster,
+        Tap(cluster.bootstrap, record=path, redaction=Redaction(payloads=True)) as tap,
+        kwire.Producer(tap.address, compression="gzip") as producer,
+    ):
+        producer.send("t", b"a private value", key=b"a private key").result(10)
+    values = [
+        record.value for one in exchanges_of(path) if one.api_name == "Produce" and one.request
+        for _, batch in one.request.record_batches() for record in batch.records()
+    ]  # fmt: skip
+    assert values == [b"*" * len("a private value")]
+    assert b"private" not in path.read_bytes()
+
+
+def test_tls_on_both_sides(tmp_path: Path) -> None:
+    server, client = certificates(tmp_path)
+    path = tmp_path / "t.pcapng"
+    with Cluster(2, topics={"t": 4}, tls=server) as cluster:
+        with Tap(cluster.bootstrap, record=path, tls=client, tls_in=server) as tap:
+            assert len(send_and_read(tap.address, 100, 4, tls=client)) == 100
+    assert "Produce" in [one.api_name for one in exchanges_of(path)], "the capture is plaintext"
+
+
+def test_a_broker_that_is_down(tmp_path: Path) -> None:
+    path = tmp_path / "t.pcapng"
+    remarks: list[str] = []
+    with Cluster(1) as cluster:
+        bootstrap = cluster.bootstrap
+    with Tap(bootstrap, record=path, on_remark=remarks.append) as tap:
+        with pytest.raises(KwireError), kwire.Producer(tap.address, delivery_timeout_ms=700) as producer:
+            producer.send("t", b"v").result(5)
+    assert any("refused" in text for text in remarks), remarks
+    assert [one.api_name for one in exchanges_of(path)][:1] == ["ApiVersions"], "the request was seen"
+
+
+def test_captures_rotate(tmp_path: Path) -> None:
+    path = tmp_path / "t.pcapng"
+    with (
+        Cluster(1, topics={"t": 1}) as cluster,
+        Tap(cluster.bootstrap, record=path, rotate_bytes=20_000, keep=2) as tap,
+    ):
+        with kwire.Producer(tap.address, linger_ms=0) as producer:
+            for index in range(60):
+                producer.send("t", bytes(1000) + str(index).encode()).result(10)
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 3
+    assert all(file.stat().st_size < 60_000 for file in files)
+    for file in files[:2]:
+        assert any(one.api_name == "Produce" and one.request for one in read_exchanges(file))
+
+
+def test_chaos_is_the_same_for_the_same_seed() -> None:
+    rules = [Rule(api=frozenset({0}), chance=0.5, throttle_ms=1)]
+
+    def run_once() -> list[int]:
+        seen: list[Exchange] = []
+        with Cluster(1, topics={"t": 1}) as cluster:
+            with Tap(cluster.bootstrap, on_exchange=seen.append, where="api == Produce", chaos=rules, seed=3) as tap:
+                for rule in rules:
+                    rule.seen = rule.done = 0
+                with kwire.Producer(tap.address, linger_ms=0) as producer:
+                    for index in range(20):
+                        producer.send("t", str(index).encode()).result(10)
+        return [rules[0].seen, rules[0].done]
+
+    first = run_once()
+    assert first == run_once()
+    assert 0 < first[1] < first[0]
+
+
+@pytest.mark.parametrize("rule", [
+    Rule(api=frozenset({0}), after=2, times=2, disconnect="before"),
+    Rule(api=frozenset({0}), after=2, times=2, disconnect="after"),
+    Rule(api=frozenset({0}), times=5, delay_ms=30, jitter_ms=20),
+])  # fmt: skip
+def test_nothing_is_lost_in_chaos(rule: Rule) -> None:
+    with Cluster(1, topics={"t": 1}) as cluster:
+        with Tap(cluster.bootstrap, chaos=[rule]) as tap, kwire.Producer(tap.address, linger_ms=0) as producer:
+            for index in range(20):
+                producer.send("t", str(index).encode()).result(20)
+        assert rule.done
+        assert read(cluster.bootstrap, 20, 1) == [str(index).encode() for index in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "has no rules"),
+        ("[[rule]]\ndelay = 3", "unknown key delay"),
+        ("[[rule]]\napi = 'Prodce'\nmute = true", "there is no API Prodce"),
+        ("[[rule]]\nchance = 0.5", "does nothing"),
+        ("[[rule]]\ndisconnect = 'now'", "disconnect"),
+        ("[[rule]]\nmute = 1", "mute"),
+        ("[[rule", "cannot be read"),
+    ],
+)
+def test_wrong_rules_are_named(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=says):
+        load_rules(path)
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize("transactional_id", [None, "x" * 200])
+def test_a_request_without_a_response_is_known(acks: int, transactional_id: str | None) -> None:
+    for version in range(3, 13):
+        request = ProduceRequest(acks=acks, timeout_ms=1, topic_data=[], transactional_id=transactional_id)
+        for client_id in (None, "", "client"):
+            frame = b"".join(encode_request(request, version, 7, client_id))
+            assert _expects_response(frame, version) is (acks != 0)
+
+
+def test_credentials_that_take_time_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="token"):
+        Tap("127.0.0.1:9092", sasl=kwire.Sasl.oauth(lambda: "a token"))
+
+
+def test_an_address_that_is_taken() -> None:
+    with Cluster(1) as cluster:
+        host, _, port = cluster.bootstrap.rpartition(":")
+        with pytest.raises(ConnectError):
+            Tap(cluster.bootstrap, listen=(host, int(port)))
+
+
+def test_the_command_runs_a_program(tmp_path: Path) -> None:
+    path = tmp_path / "t.pcapng"
+    with Cluster(1, topics={"t": 1}) as cluster:
+        program = f"echo hello | {sys.executable} -m kwire produce t -q && exit 7"
+        ran = run("tap", "-b", cluster.bootstrap, "-o", str(path), "-w", "api == Produce", "--exec", program)
+    assert ran.code == 7, ran.stderr
+    assert "listening on 127.0.0.1:" in ran.stderr
+    (line,) = [json.loads(text) for text in ran.stdout.splitlines() if text.startswith("{")]
+    assert line["api"] == "Produce"
+    assert "t[0] 1 record" in line["summary"]
+    assert "Produce" in [one.api_name for one in exchanges_of(path)]
+    assert run("tap", "-b", "x:1", "-o", str(path), "--show-secrets").code == 2
+
+
+def records_in(path: Path) -> int:
+    """Return how many records were produced in the capture."""
+    return sum(
+        batch.count for one in read_exchanges(path) if one.api_name == "Produce" and one.request
+        for _, batch in one.request.record_batches()
+    )  # fmt: skip
+
+
+def test_a_killed_tap_leaves_a_readable_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.pcapng"
+    with Cluster(1, topics={"t": 1}) as cluster:
+        command = [sys.executable, "-m", "kwire", "tap", "-b", cluster.bootstrap, "-q", "-o", str(path)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tap:
+            assert tap.stderr is not None
+            address = tap.stderr.readline().split()[3]
+            with kwire.Producer(address) as producer:
+                for index in range(500):
+                    producer.send("t", str(index).encode())
+                producer.flush(20)
+                wait_until(lambda: records_in(path) == 500)
+                os.kill(tap.pid, signal.SIGKILL)
+    assert records_in(path) == 500
