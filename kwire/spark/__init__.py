@@ -1,7 +1,7 @@
 """A PySpark data source: `format("kwire")`.
 
 `register(spark)` once, then `df.write.format("kwire")`, `df.writeStream`, `spark.read` and `spark.readStream`, with the
-columns and options of Spark's own Kafka connector and no jar. Writes are at least once.
+columns and options of Spark's own Kafka connector and no jar. Writes are at least once, or exactly once if told so.
 
     source           KwireDataSource: creates readers and writers
     options          Spark's options of a read or a write
@@ -12,12 +12,20 @@ columns and options of Spark's own Kafka connector and no jar. Writes are at lea
     columns          the columns of a read
     sink             the columns of a write, and checks of its rows
     writer           batch and streaming writes
-    clients          producers and consumers cached by a worker process
+    rows             rows as errors name them
+    exactly_once     writes exactly once as Spark runs them
+    task_write       ... the part of a task: rows inline, or in a side transaction
+    encoder          ... rows as encoded batches
+    lead             ... the part of the driver: decide, complete, abort
+    marker           ... what a decided batch leaves in Kafka
+    transactions     ... the requests of transactions without a producer
+    fault_points     ... where tests kill it
+    clients          clients cached by a worker process
     error_messages   clients' errors with the names of Spark's options
 
 PySpark and pyarrow (`pip install kwire[spark]`) are imported on first use.
 
-Imports: consumer, producer, admin, cluster, net, session.
+Imports: consumer, producer, admin, cluster, net, protocol, records, wire.
 """
 
 from __future__ import annotations

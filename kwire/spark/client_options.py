@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from kwire.cluster.security_properties import PEM_REMEDY, SECURITY_PROPERTIES, tls_and_sasl
 from kwire.errors import ConfigurationError
-from kwire.options import near_names
-from kwire.session import MECHANISMS
+from kwire.option_checks import near_names
 from kwire.spark.option_parsers import parse_bool, parse_choice, parse_int
 
 PREFIX = "kafka."
@@ -75,6 +74,7 @@ _PRODUCER = {
     "max.in.flight.requests.per.connection": _Property("max_in_flight", _parse_number(1)),
     "max.request.size": _Property("max_request_bytes", _parse_number(1)),
     "retries": _Property("retries", _parse_number(0)),
+    "transaction.timeout.ms": _Property("transaction_timeout_ms", _parse_number(1)),
 }
 _CONSUMER = {
     "isolation.level": _Property("isolation", _parse_isolation),
@@ -95,9 +95,7 @@ UNSUPPORTED_SECURITY = {
     "ssl.truststore.password": "a PEM file has none; " + PEM_REMEDY,
     "ssl.keystore.password": "a PEM file has none, its key's is kafka.ssl.key.password; " + PEM_REMEDY,
     "sasl.login.class": _LOGIN,
-    "sasl.login.callback.handler.class": _LOGIN,
     "sasl.client.callback.handler.class": _LOGIN,
-    "sasl.kerberos.service.name": f"kwire offers {', '.join(MECHANISMS)}",
 }
 
 _NO_GROUP = "kwire's reads belong to no consumer group; remove it"
@@ -120,7 +118,7 @@ _UNSUPPORTED = {
     "receive.buffer.bytes": "kwire leaves it to the system; remove it",
     "send.buffer.bytes": "kwire leaves it to the system; remove it",
     "session.timeout.ms": _NO_GROUP,
-    "transactional.id": "writes are at least once; they cannot take part in a transaction",
+    "transactional.id": "set delivery to exactly-once, and give transactionalIdPrefix if the ids matter",
     "value.deserializer": _BYTES,
     "value.serializer": _BYTES,
     **UNSUPPORTED_SECURITY,

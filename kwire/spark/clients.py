@@ -1,8 +1,8 @@
-"""Producers and consumers that a Python worker process keeps from one task to the next.
+"""Clients that a Python worker process keeps from one task to the next.
 
 Spark runs many tasks and micro-batches in one worker, and connections and metadata are expensive to set up. Clients are
 cached by their options, and the least recently used one is closed when there are too many. A forked child starts with
-an empty cache. `kwire.producer` and `kwire.consumer` are imported on first use: no process needs both.
+an empty cache. `kwire.producer` and `kwire.consumer` are imported on first use: no process needs all.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 if TYPE_CHECKING:
     from kwire.consumer import Consumer
     from kwire.producer import Producer
+    from kwire.spark.transactions import TransactionRequests
 
 # A worker serves one query at a time, and a query has one set of options; a few more are for notebooks.
 CLIENTS_MAX = 8
@@ -81,5 +82,12 @@ def _new_consumer(**options: Any) -> Consumer:
     return Consumer(**options)
 
 
+def _new_transactions(**options: Any) -> TransactionRequests:
+    from kwire.spark.transactions import TransactionRequests
+
+    return TransactionRequests(**options)
+
+
 producers: Clients[Producer] = Clients(_new_producer)
 consumers: Clients[Consumer] = Clients(_new_consumer)
+transactions: Clients[TransactionRequests] = Clients(_new_transactions)

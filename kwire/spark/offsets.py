@@ -74,16 +74,19 @@ def split(
 ) -> list[OffsetRange]:
     """Split ranges into at least `min_splits` splits of at most `max_records` offsets. A task reads one split.
 
-    Without either argument, each range is one split. Further splits go to the range whose splits are largest. A split
-    holds at least one offset, so few offsets may give fewer splits than `min_splits`. The splits of a range differ by
-    at most one offset.
+    Without either argument, each range is one split. As in Spark's connector, a range gets its share of `min_splits`,
+    rounded, and at least one split, so that there may be more of them; where rounding leaves too few, the range whose
+    splits are largest gets one more. A split holds at least one offset, so few offsets may give fewer splits than
+    `min_splits`. The splits of a range differ by at most one offset.
     """
     nonempty = [offset_range for offset_range in offset_ranges if offset_range.size]
     counts = [-(-offset_range.size // max_records) if max_records else 1 for offset_range in nonempty]
-    wanted = min(min_splits or 0, sum(offset_range.size for offset_range in nonempty))
-    missing = wanted - sum(counts)
-    if missing > 0:
-        counts = _add_splits([offset_range.size for offset_range in nonempty], counts, missing)
+    sizes = [offset_range.size for offset_range in nonempty]
+    wanted = min(min_splits or 0, sum(sizes))
+    if wanted > sum(counts):
+        shares = [int(size * wanted / sum(sizes) + 0.5) for size in sizes]
+        counts = [max(count, share) for count, share in zip(counts, shares, strict=True)]
+        counts = _add_splits(sizes, counts, max(0, wanted - sum(counts)))
     return [
         part
         for offset_range, count in zip(nonempty, counts, strict=True)
@@ -242,7 +245,14 @@ def plan_batch(
     start = resolve(options.starting, partitions, offset_reader, is_strict_on_time=options.is_strict_on_time)
     end = resolve(options.ending, partitions, offset_reader)
     first, last = offset_reader.beginning_offsets(partitions), offset_reader.end_offsets(partitions)
+    check_start(options, start, last)
     for key in partitions:
+        if end[key] < start[key] <= last[key] and is_given(options.starting, key):
+            raise ConfigurationError(
+                f"option {options.starting.option} starts {key[0]}-{key[1]} at offset {start[key]}, after its end: "
+                f"{options.ending.option} ends it at {end[key]}",
+                remedy="start at or before the end",
+            )
         if start[key] < first[key]:
             report_data_loss(
                 options, key, f"offset {start[key]}, where the read starts, is deleted: the log begins at {first[key]}"
@@ -254,6 +264,23 @@ def plan_batch(
             )
             end[key] = last[key]
     return ranges(start, end)
+
+
+def is_given(bound: Bound, key: TopicPartition) -> bool:
+    """Return whether the user has given an offset or a time for the partition, and not earliest or latest."""
+    position = bound.position
+    if isinstance(position, OffsetsByPartition):
+        return position.by_partition.get(key, LATEST) >= 0
+    return isinstance(position, (Timestamp, TimestampsByPartition))
+
+
+def check_start(options: ReadOptions, start: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int]) -> None:
+    """Report a starting offset beyond the end of its log: a wrong option, or a log that lost its records."""
+    for key, offset in start.items():
+        if offset > last[key]:
+            report_data_loss(
+                options, key, f"offset {offset}, where the read starts, does not exist: the log ends at {last[key]}"
+            )
 
 
 def plan_micro_batch(

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from kwire.errors import ConfigurationError
-from kwire.options import near_names
+from kwire.option_checks import near_names
 from kwire.spark.client_options import PREFIX, consumer_options, producer_options
 from kwire.spark.option_parsers import (
     EARLIEST,
@@ -44,7 +44,16 @@ _READ = (
 )
 _BATCH_READ = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM_READ = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_WRITE = ("topic",)
+_EXACTLY_ONCE = (
+    "transactionalIdPrefix",
+    "markerTopic",
+    "inlineMaxBytes",
+    "inlineBatchMaxBytes",
+    "onInDoubt",
+    "onMissingMarker",
+)
+_WRITE = ("topic", "delivery", *_EXACTLY_ONCE)
+_BATCH_WRITE = ("writeId",)
 _RETRIES = "kwire retries until kafka.request.timeout.ms has passed"
 _UNSUPPORTED = {
     "groupIdPrefix": "kwire's reads belong to no consumer group; remove it",
@@ -54,6 +63,12 @@ _UNSUPPORTED = {
 }
 # Spark passes its own query options along with those of the data source.
 _QUERY_OPTIONS = ("checkpointLocation", "queryName", "outputMode")
+
+
+# Defaults of a write exactly once. The first is the brokers' own maximum (transaction.max.timeout.ms).
+TRANSACTION_TIMEOUT_MS = 900_000
+INLINE_BYTES_MAX = 4 * 1024 * 1024
+INLINE_BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +134,39 @@ class ReadOptions:
     poll_timeout_ms: int
 
 
+OnInDoubt = Literal["fail", "repair", "duplicate", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExactlyOnce:
+    """The options of a write exactly once."""
+
+    prefix: str | None  # of transactional ids, and the name of the marker's group; None: made from the query's id
+    marker_key: TopicPartition
+    transaction_timeout_ms: int
+    inline_bytes_max: int  # of a task
+    inline_batch_bytes_max: int  # of a whole batch
+    on_in_doubt: OnInDoubt
+    accepts_missing_marker: bool
+
+    @property
+    def repeats_decided(self) -> bool:
+        """Whether tasks of a decided batch must make its records again, in case some of them are in doubt."""
+        return self.on_in_doubt in ("repair", "duplicate")
+
+
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of a write. `client` holds keywords for `kwire.Producer`; `topic`, if given, is for all rows."""
+    """The options of a write. `client` holds keywords for `kwire.Producer`; `topic`, if given, is for all rows.
+
+    `exactly_once` is None for a write at least once. `write_id` identifies a batch write that may be repeated.
+    """
 
     client: Mapping[str, Any]
     topic: str | None
+    exactly_once: ExactlyOnce | None = None
+    write_id: str | None = None
+    checkpoint: str | None = None
 
 
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
@@ -156,14 +198,55 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     )
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
-    own = _own_options(options, _WRITE, "a write")
+def write_options(options: Mapping[str, str], *, is_stream: bool = False) -> WriteOptions:
+    allowed = _WRITE if is_stream else (*_WRITE, *_BATCH_WRITE)
+    own = _own_options(options, allowed, "a streaming write" if is_stream else "a batch write")
     topic = own.get("topic")
     if topic is not None and not topic.strip():
         raise ConfigurationError(
             "option topic is empty", remedy="name a topic, or leave it out and give a topic column"
         )
-    return WriteOptions(client=producer_options(options), topic=topic)
+    client = producer_options(options)
+    delivery = parse_choice("delivery", own.get("delivery", "at-least-once"), ("at-least-once", "exactly-once"))
+    if delivery == "at-least-once":
+        given = [name for name in (*_EXACTLY_ONCE, *_BATCH_WRITE) if name in own]
+        given += ["kafka.transaction.timeout.ms"] if "transaction_timeout_ms" in client else []
+        if given:
+            raise ConfigurationError(
+                f"option {given[0]} is for writes exactly once", remedy="set delivery to exactly-once, or remove it"
+            )
+        return WriteOptions(client, topic)
+    given_names = {name.lower(): value for name, value in options.items()}
+    return WriteOptions(
+        client, topic, _exactly_once(own, client, topic), own.get("writeId"), given_names.get("checkpointlocation")
+    )
+
+
+def _exactly_once(own: Mapping[str, str], client: dict[str, Any], topic: str | None) -> ExactlyOnce:
+    if client.get("acks", "all") != "all" or client.get("idempotence") is False:
+        raise ConfigurationError(
+            "delivery exactly-once needs the acknowledgement of all replicas, and idempotence",
+            remedy="remove kafka.acks and kafka.enable.idempotence",
+        )
+    marker_topic = own.get("markerTopic", topic or "").strip()
+    if not marker_topic:
+        raise ConfigurationError(
+            "delivery exactly-once needs a topic for its marker",
+            remedy="give the option topic, or, with a topic column, markerTopic: any topic that exists and stays",
+        )
+    on_in_doubt: Any = parse_choice("onInDoubt", own.get("onInDoubt", "fail"), ("fail", "repair", "duplicate", "skip"))
+    on_missing = parse_choice("onMissingMarker", own.get("onMissingMarker", "fail"), ("fail", "assumeNew"))
+    return ExactlyOnce(
+        prefix=own.get("transactionalIdPrefix") or None,
+        marker_key=(marker_topic, 0),
+        transaction_timeout_ms=client.get("transaction_timeout_ms", TRANSACTION_TIMEOUT_MS),
+        inline_bytes_max=parse_int("inlineMaxBytes", own.get("inlineMaxBytes", str(INLINE_BYTES_MAX)), minimum=0),
+        inline_batch_bytes_max=parse_int(
+            "inlineBatchMaxBytes", own.get("inlineBatchMaxBytes", str(INLINE_BATCH_BYTES_MAX)), minimum=0
+        ),
+        on_in_doubt=on_in_doubt,
+        accepts_missing_marker=on_missing == "assumeNew",
+    )
 
 
 def check_read_options(options: Mapping[str, str]) -> None:
@@ -190,7 +273,7 @@ def includes_headers(options: Mapping[str, str]) -> bool:
 
 def _own_options(options: Mapping[str, str], allowed: tuple[str, ...], action: str) -> dict[str, str]:
     """Return the options of this module, with their documented case. Raise for any that `action` does not have."""
-    everything = (*_READ, *_BATCH_READ, *_STREAM_READ, *_WRITE)
+    everything = (*_READ, *_BATCH_READ, *_STREAM_READ, *_WRITE, *_BATCH_WRITE)
     documented = {name.lower(): name for name in (*everything, *_UNSUPPORTED)}
     query_options = {name.lower() for name in _QUERY_OPTIONS}
     found: dict[str, str] = {}

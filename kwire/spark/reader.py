@@ -13,6 +13,7 @@ earlier versions, options that need them raise a ConfigurationError.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from kwire.errors import BrokerError, ConfigurationError, ErrorCode, KwireError, RequestTimeoutError
+from kwire.errors import BrokerError, ConfigurationError, ErrorCode, KwireError, RequestTimeoutError, TopicError
 from kwire.net import Clock, SystemClock
 from kwire.spark.client_options import admin_options
 from kwire.spark.clients import consumers
@@ -30,7 +31,9 @@ from kwire.spark.offsets import (
     Checkpoint,
     OffsetRange,
     OffsetReader,
+    check_start,
     from_checkpoint,
+    is_given,
     lag,
     partitions_of,
     plan_batch,
@@ -42,7 +45,7 @@ from kwire.spark.offsets import (
     to_checkpoint,
 )
 from kwire.spark.option_parsers import TopicPartition
-from kwire.spark.options import ReadOptions
+from kwire.spark.options import ReadOptions, Subscription
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -59,6 +62,8 @@ except ImportError:  # Spark 4.0 and 4.1
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+_log = logging.getLogger("kwire.spark")
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -254,10 +259,12 @@ class _BaseStreamReader(DataSourceStreamReader):
     @with_option_names()
     def initialOffset(self) -> Checkpoint:  # noqa: N802
         options = self._options
-        partitions = self._partitions()
-        return to_checkpoint(
-            resolve(options.starting, partitions, self._offset_reader, is_strict_on_time=options.is_strict_on_time)
-        )
+        partitions = partitions_of(options.subscription, self._offset_reader, topic_names(options))
+        start = resolve(options.starting, partitions, self._offset_reader, is_strict_on_time=options.is_strict_on_time)
+        given = [key for key in partitions if is_given(options.starting, key)]
+        if given:
+            check_start(options, {key: start[key] for key in given}, self._offset_reader.end_offsets(given))
+        return to_checkpoint(start)
 
     @with_option_names()
     def partitions(self, start: Checkpoint, end: Checkpoint) -> Sequence[InputPartition]:
@@ -280,7 +287,22 @@ class _BaseStreamReader(DataSourceStreamReader):
         return self._planner
 
     def _partitions(self) -> list[TopicPartition]:
-        return partitions_of(self._options.subscription, self._offset_reader, topic_names(self._options))
+        """Return the subscribed partitions. With failOnDataLoss, a topic that was deleted since the start is an error.
+
+        Without, the others are read on: `plan_micro_batch` warns of what is lost.
+        """
+        subscription, names = self._options.subscription, topic_names(self._options)
+        if self._options.fail_on_data_loss or subscription.pattern is not None:
+            return partitions_of(subscription, self._offset_reader, names)
+        found: list[TopicPartition] = []
+        for topic in sorted({*subscription.topics, *(topic for topic, _ in subscription.partitions)}):
+            assigned = tuple(key for key in subscription.partitions if key[0] == topic)
+            own = Subscription(partitions=assigned) if assigned else Subscription(topics=(topic,))
+            try:
+                found += partitions_of(own, self._offset_reader, names)
+            except TopicError as error:
+                _log.warning("data may be lost: %s; the read continues without it", error)
+        return sorted(found)
 
     def _end_offsets(self) -> Offsets:
         partitions = self._partitions()

@@ -40,5 +40,5 @@ class KwireDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         # `overwrite` is the output mode complete: as in Spark's Kafka sink, each result is appended in full.
-        options = write_options(self.options)
+        options = write_options(self.options, is_stream=True)
         return StreamWriter(options, SinkColumns.from_schema(schema, options.topic))

@@ -1,34 +1,36 @@
-"""Writes: `BatchWriter` for df.write and `StreamWriter` for df.writeStream. At least once.
+"""Writes: `BatchWriter` for df.write and `StreamWriter` for df.writeStream. Exactly once: see `exactly_once`.
 
-A task sends its Arrow batches as they arrive and succeeds once every row is acknowledged. The error of a failed task
-names the row, its topic, partition and key, and the broker. If Spark retries a task or a micro-batch, rows that were
-written before are written again. An abort cannot take rows back, so `commit` and `abort` do nothing.
+At least once, a task sends its Arrow batches as they arrive and succeeds once every row is acknowledged. If Spark
+retries a task or a micro-batch, rows that were written before are written again. An abort cannot take rows back, so
+`commit` and `abort` do nothing then. The error of a failed task names the row, its topic, partition and key, and the
+broker.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyspark.sql.datasource as spark_api
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from kwire.errors import ConfigurationError, DeliveryError, KwireError
+from kwire.errors import KwireError
 from kwire.spark.clients import producers
 from kwire.spark.error_messages import with_option_names
 from kwire.spark.options import WriteOptions
+from kwire.spark.rows import TaskBatch, checked
 from kwire.spark.sink import SinkBatch, SinkColumns, TopicSlice
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Row
 
-# Bytes of a key that an error shows.
-_KEY_SHOWN = 40
 # Rows in one batch where Spark passes rows instead of Arrow batches.
 _ROWS_PER_BATCH = 10_000
 # Bytes that may be sent and not yet acknowledged, so that the producer can fill batches and pipeline requests.
@@ -60,34 +62,75 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, columns: SinkColumns) -> None:
         self._options = options
         self._columns = columns
+        # Made on the driver, and the same in its tasks: Spark pickles the writer.
+        self._run = uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return write_task(self._options, map(self._columns.convert_batch, iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        batches = map(self._columns.convert_batch, iterator)
+        if self._options.exactly_once is not None:
+            prepared: WriterCommitMessage = _exactly_once().prepare(self._options, self._run, batches)
+            return prepared
+        return write_task(self._options, batches)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._options.exactly_once is not None:
+            _exactly_once().commit(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._options.exactly_once is not None:
+            _exactly_once().abort(self._options, messages)
+
+
+class _StreamWriter:
+    """The part that is common to all versions of Spark."""
+
+    def __init__(self, options: WriteOptions, columns: SinkColumns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        if self._options.exactly_once is not None:
+            _exactly_once().commit(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        if self._options.exactly_once is not None:
+            _exactly_once().abort(self._options, messages)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark ships the writer to the tasks of a batch just before they start, and at no other time.
+        if self._options.exactly_once is not None:
+            _exactly_once().recover(self._options)
+        return self.__dict__
+
+    def _write(self, batches: Iterable[SinkBatch]) -> WriterCommitMessage:
+        if self._options.exactly_once is not None:
+            prepared: WriterCommitMessage = _exactly_once().prepare(self._options, None, batches)
+            return prepared
+        return write_task(self._options, batches)
 
 
 if hasattr(spark_api, "DataSourceStreamArrowWriter"):
 
-    class StreamWriter(spark_api.DataSourceStreamArrowWriter):  # pyright: ignore[reportRedeclaration]
+    class StreamWriter(_StreamWriter, spark_api.DataSourceStreamArrowWriter):  # pyright: ignore[reportRedeclaration]
         """For Spark 4.1 and later."""
 
-        def __init__(self, options: WriteOptions, columns: SinkColumns) -> None:
-            self._options = options
-            self._columns = columns
-
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-            return write_task(self._options, map(self._columns.convert_batch, iterator))
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            return self._write(map(self._columns.convert_batch, iterator))
 
 else:
 
-    class StreamWriter(spark_api.DataSourceStreamWriter):  # type: ignore[no-redef]
+    class StreamWriter(_StreamWriter, spark_api.DataSourceStreamWriter):  # type: ignore[no-redef]
         """For Spark 4.0, which passes rows to streaming sinks."""
 
-        def __init__(self, options: WriteOptions, columns: SinkColumns) -> None:
-            self._options = options
-            self._columns = columns
+        def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+            return self._write(map(self._columns.convert_rows, row_batches(iterator)))
 
-        def write(self, iterator: Iterator[Row]) -> Written:
-            return write_task(self._options, map(self._columns.convert_rows, row_batches(iterator)))
+
+def _exactly_once() -> ModuleType:
+    """Return the module, which only writes exactly once import."""
+    from kwire.spark import exactly_once
+
+    return exactly_once
 
 
 def row_batches(rows: Iterator[Row], size: int = _ROWS_PER_BATCH) -> Iterator[list[Row]]:
@@ -116,7 +159,7 @@ def deliver(producer: ArrowProducer, batches: Iterable[SinkBatch], task: str) ->
     count = unacknowledged_bytes = 0
     unacknowledged: deque[list[_SentSlice]] = deque()
     for batch in batches:
-        unacknowledged.append(_send(producer, _TaskBatch(batch, count, task)))
+        unacknowledged.append(_send(producer, TaskBatch(batch, count, task)))
         count += len(batch)
         unacknowledged_bytes += _size(unacknowledged[-1])
         while unacknowledged and (unacknowledged_bytes > _UNACKNOWLEDGED_BYTES_MAX or _is_done(unacknowledged[0])):
@@ -129,50 +172,14 @@ def deliver(producer: ArrowProducer, batches: Iterable[SinkBatch], task: str) ->
     return count
 
 
-class _TaskBatch(NamedTuple):
-    """A batch of a task, and how errors name its rows. `first_row` is the number of its first row in the task."""
-
-    batch: SinkBatch
-    first_row: int
-    task: str
-
-    def name(self, row: int) -> str:
-        key, value_bytes = self.batch.key(row), self.batch.value_bytes(row)
-        shown = "no key" if key is None else f"key {key[:_KEY_SHOWN]!r}"
-        if key is not None and len(key) > _KEY_SHOWN:
-            shown += f"... of {_in_bytes(len(key))}"
-        value = "no value" if value_bytes is None else f"value of {_in_bytes(value_bytes)}"
-        return f"row {self.first_row + row} of {self.task} ({shown}, {value})"
-
-    def failure(self, error: Exception, row: int, others: str = "") -> DeliveryError:
-        where: dict[str, object] = {"topic": self.batch.topic(row), "partition": self.batch.partition(row)}
-        cause: BaseException | None = error
-        while isinstance(cause, KwireError):
-            where = {**cause.where, **{name: value for name, value in where.items() if value is not None}}
-            cause = cause.__cause__
-        message, remedy = (error.message, error.remedy) if isinstance(error, KwireError) else (str(error), None)
-        return DeliveryError(
-            f"{self.name(row)} was not written{others}: {message}",
-            possibly_persisted=getattr(error, "possibly_persisted", False),
-            remedy=remedy,
-            **where,
-        )
-
-
-def _in_bytes(count: int) -> str:
-    return f"{count:,} byte{'' if count == 1 else 's'}"
-
-
 class _SentSlice(NamedTuple):
-    batch: _TaskBatch
+    batch: TaskBatch
     topic_slice: TopicSlice
     response: Response
 
 
-def _send(producer: ArrowProducer, batch: _TaskBatch) -> list[_SentSlice]:
-    row_error = batch.batch.first_error()
-    if row_error is not None:
-        raise ConfigurationError(f"{batch.name(row_error.row)} {row_error.what}", remedy=row_error.remedy)
+def _send(producer: ArrowProducer, batch: TaskBatch) -> list[_SentSlice]:
+    checked(batch)
     sent: list[_SentSlice] = []
     for topic_slice in batch.batch.by_topic():
         try:

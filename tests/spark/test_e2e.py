@@ -8,30 +8,35 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chaos_runs import spark_faults
+from chaos_runs.spark_job import run_case
+from chaos_runs.spark_table import INLINE, PARTITIONS, SIDES, Case, judge, plan_of
 
 import kwire
 import kwire.spark
 from kwire.broker import Cluster, Refuse
 from kwire.errors import ErrorCode
 from kwire.protocol import ApiKey
+from kwire.spark import fault_points
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(240, func_only=True),  # a JVM may need long to start
     # py4j leaves its sockets to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 ROOT = Path(__file__).parents[2]
-TIME = datetime(2024, 5, 6, 7, 8, 9, 123000, UTC)
+# Recent: a real broker deletes what is older than its retention.
+TIME = (datetime.now(UTC) - timedelta(hours=1)).replace(microsecond=123000)
 
 NewTopic = Callable[[int], str]
 
@@ -70,7 +75,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", str(ROOT))  # an editable install is not found by Spark's search for pyspark_*
+        order = tmp_path_factory.mktemp("strike") / "order"
+        patch.setenv(spark_faults.FAULTS, spark_faults.HOOK)
+        patch.setenv(spark_faults.ORDER, str(order))
+        # An editable install is not found by Spark's search for pyspark_*.
+        patch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'tools'}")
         session = (
             SparkSession.builder.master("local[2]")
             .config("spark.ui.enabled", "false")
@@ -201,6 +210,40 @@ def test_a_streaming_write_goes_on_after_a_restart(
     # The batch that stop() cut off was written in part, and whole after the restart: at least once.
     assert {str(number) for number in range(batches * 50)} <= found.keys()
     assert sum(count - 1 for count in found.values()) <= 100
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(INLINE, spark_faults.WORKER, fault_points.BEFORE_DECISION),
+        Case(SIDES, spark_faults.WORKER, fault_points.SIDE_PREPARED),
+        Case(SIDES, spark_faults.WORKER, fault_points.AFTER_DECISION),
+    ],
+    ids=lambda case: case.name,
+)
+def test_exactly_once_although_a_worker_is_killed(spark: SparkSession, tmp_path: Path, case: Case) -> None:
+    """A worker of a task, or of the driver's commit. `tools/chaos spark` has all steps, and the JVM."""
+    with Cluster(brokers=1, topics={case.name: PARTITIONS}) as cluster:
+        plan = plan_of(cluster.bootstrap, [case], tmp_path)
+        run_case(spark, plan, plan["cases"][0])
+        outcome = judge(cluster.bootstrap, case, tmp_path)
+    assert outcome.holds, outcome
+    assert outcome.starts == 2
+
+
+def test_a_batch_write_with_an_id_is_written_once(
+    spark: SparkSession, where: dict[str, str], new_topic: NewTopic
+) -> None:
+    topic = new_topic(2)
+    options = {"topic": topic, "delivery": "exactly-once", "writeId": f"{topic}-1"}
+    for _ in range(2):
+        write(numbers(spark, 100), where, **options)
+    assert values(read(spark, where, subscribe=topic)) == sorted(map(str, range(100)))
+    write(numbers(spark, 100), where, topic=topic, delivery="exactly-once")
+    assert len(read(spark, where, subscribe=topic)) == 200
+    text = failure(spark, where, numbers(spark, 1).selectExpr("value", "7 AS partition"), **options | {"writeId": "2"})
+    assert "DeliveryError: row 0 of DataFrame partition " in text
+    assert "the topic has 2 partitions, numbered from 0" in text
 
 
 def test_a_stream_from_topic_to_topic(

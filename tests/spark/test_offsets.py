@@ -56,9 +56,11 @@ def test_ranges_omits_empty_ranges_and_partitions_without_start_or_end() -> None
         ([OffsetRange("t", 0, 0, 10)], None, 10, [10]),
         ([OffsetRange("t", 0, 0, 10)], 3, None, [3, 3, 4]),
         ([OffsetRange("t", 0, 0, 2)], 5, None, [1, 1]),
-        ([OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 10)], 3, None, [50, 50, 10]),
+        ([OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 10)], 3, None, [33, 33, 34, 10]),
+        ([OffsetRange("t", 0, 0, 20_000), OffsetRange("t", 1, 0, 10)], 3, None, [6_666, 6_667, 6_667, 10]),
+        ([OffsetRange("t", 0, 0, 13), OffsetRange("t", 1, 0, 13), OffsetRange("t", 2, 0, 13)], 4, None, [6, 7, 13, 13]),
         ([OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 10)], 2, None, [100, 10]),
-        ([OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 10)], 4, 60, [33, 33, 34, 10]),
+        ([OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 10)], 4, 60, [25, 25, 25, 25, 10]),
     ],
 )
 def test_split(
@@ -191,10 +193,6 @@ def test_a_bound_that_does_not_match_the_partitions_raises(own: dict[str, str], 
         ({}, [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 5, 8)]),
         ({"endingOffsets": '{"t":{"0":2,"1":-1}}'}, [OffsetRange("t", 0, 0, 2), OffsetRange("t", 1, 5, 8)]),
         ({"startingOffsets": '{"t":{"0":10,"1":6}}'}, [OffsetRange("t", 1, 6, 8)]),
-        (
-            {"startingOffsets": '{"t":{"0":9,"1":6}}', "endingOffsets": '{"t":{"0":2,"1":7}}'},
-            [OffsetRange("t", 1, 6, 7)],
-        ),
         ({"endingTimestamp": "5"}, [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 5, 8)]),
     ],
 )
@@ -211,17 +209,36 @@ def test_plan_batch(own: dict[str, str], expected: list[OffsetRange]) -> None:
             OffsetRange("t", 1, 5, 8),
         ),
         ({"endingOffsets": '{"t":{"0":10,"1":20}}'}, "the log ends at 8", OffsetRange("t", 1, 5, 8)),
+        (
+            {"startingOffsets": '{"t":{"0":0,"1":500}}'},
+            "offset 500, where the read starts, does not exist: the log ends at 8",
+            None,
+        ),
     ],
 )
 def test_lost_data_fails_a_batch_read_or_is_skipped(
-    own: dict[str, str], loss: str, kept: OffsetRange, caplog: pytest.LogCaptureFixture
+    own: dict[str, str], loss: str, kept: OffsetRange | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(KwireError, match=f"{loss}.*topic t, partition 1.*failOnDataLoss"):
         plan_batch(options(own), FakeOffsetReader(dict(TWO)), no_topics)
     with caplog.at_level(logging.WARNING, "kwire.spark"):
         found = plan_batch(options(own, failOnDataLoss="false"), FakeOffsetReader(dict(TWO)), no_topics)
-    assert found == [OffsetRange("t", 0, 0, 10), kept]
+    assert found == [OffsetRange("t", 0, 0, 10), *([kept] if kept else [])]
     assert loss in caplog.text
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_a_start_after_the_end_is_an_error(fail_on_data_loss: str) -> None:
+    own = {"startingOffsets": '{"t":{"0":9,"1":6}}', "endingOffsets": '{"t":{"0":2,"1":7}}'}
+    with pytest.raises(
+        ConfigurationError, match=r"startingOffsets starts t-0 at offset 9, .* endingOffsets ends it at 2"
+    ):
+        plan_batch(options(own, failOnDataLoss=fail_on_data_loss), FakeOffsetReader(dict(TWO)), no_topics)
+
+
+def test_an_end_that_retention_has_passed_is_lost_data() -> None:
+    own = {"endingOffsets": '{"t":{"0":2,"1":3}}'}  # the log of t-1 begins at 5
+    assert plan_batch(options(own), FakeOffsetReader(dict(TWO)), no_topics) == [OffsetRange("t", 0, 0, 2)]
 
 
 def test_a_pattern_that_matches_nothing_reads_nothing() -> None:

@@ -22,6 +22,7 @@ from kwire.spark.client_options import admin_options, consumer_options, producer
 from kwire.spark.option_parsers import EARLIEST, LATEST
 from kwire.spark.options import (
     EarliestOrLatest,
+    ExactlyOnce,
     OffsetsByPartition,
     ReadOptions,
     Timestamp,
@@ -130,11 +131,11 @@ def test_a_wrong_read_option_is_named(options: dict[str, str], is_stream: bool, 
     ("options", "message"),
     [
         (WHERE | {"topic": " "}, "option topic is empty"),
-        (WHERE | {"subscribe": "t"}, "option subscribe is not for a write: its options are topic"),
+        (WHERE | {"subscribe": "t"}, "option subscribe is not for a batch write: its options are topic"),
         (WHERE | {"kafka.isolation.level": "read_committed"}, "kafka.isolation.level is for reading"),
         (WHERE | {"kafka.acks": "2"}, "kafka.acks is '2': give one of all, -1, 1, 0"),
         (WHERE | {"kafka.compression.type": "brotli"}, "give one of none, gzip, snappy, lz4, zstd"),
-        (WHERE | {"kafka.transactional.id": "x"}, "writes are at least once"),
+        (WHERE | {"kafka.transactional.id": "x"}, "set delivery to exactly-once"),
         (WHERE | {"kafka.linger.ms": "-1"}, "at least 0"),
     ],
 )
@@ -227,6 +228,63 @@ def test_include_headers_in_any_case() -> None:
 def test_docs_name_every_option() -> None:
     page = (Path(__file__).parents[2] / "docs/spark.md").read_text()
     named = set(re.findall(r"`([\w.]+)`", page))
-    own = {*options._READ, *options._BATCH_READ, *options._STREAM_READ, *options._WRITE}
+    own = {*options._READ, *options._BATCH_READ, *options._STREAM_READ, *options._WRITE, *options._BATCH_WRITE}
     properties = {"bootstrap.servers", *client_options._CLIENT, *client_options._PRODUCER, *client_options._CONSUMER}
     assert own | properties | set(SECURITY_PROPERTIES) <= named
+
+
+# -- writes exactly once
+
+EXACTLY_ONCE = WHERE | {"topic": "t", "delivery": "exactly-once"}
+
+
+def test_a_write_is_at_least_once_by_default() -> None:
+    assert write_options(WHERE | {"topic": "t"}).exactly_once is None
+    assert write_options(WHERE | {"topic": "t", "delivery": "at-least-once"}).exactly_once is None
+
+
+def test_the_options_of_a_write_exactly_once() -> None:
+    found = write_options(EXACTLY_ONCE | {"checkpointlocation": "/c", "queryName": "n"}, is_stream=True)
+    assert found.checkpoint == "/c"
+    assert found.exactly_once == ExactlyOnce(None, ("t", 0), 900_000, 4 << 20, 64 << 20, "fail", False)
+    given = {
+        "transactionalIdPrefix": "mine",
+        "markerTopic": "m",
+        "kafka.transaction.timeout.ms": "5000",
+        "inlineMaxBytes": "0",
+        "inlineBatchMaxBytes": "1",
+        "onInDoubt": "REPAIR",
+        "onMissingMarker": "assumenew",
+    }
+    found = write_options(EXACTLY_ONCE | given)
+    assert found.exactly_once == ExactlyOnce("mine", ("m", 0), 5_000, 0, 1, "repair", True)
+    assert write_options(EXACTLY_ONCE | {"writeId": "w"}).write_id == "w"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"delivery": "twice"}, "option delivery is 'twice': give one of at-least-once, exactly-once"),
+        ({"delivery": "at-least-once", "onInDoubt": "skip"}, "option onInDoubt is for writes exactly once: set deliv"),
+        ({"delivery": "at-least-once", "kafka.transaction.timeout.ms": "1"}, "transaction.timeout.ms is for writes ex"),
+        ({"kafka.acks": "1"}, "exactly-once needs the acknowledgement of all replicas"),
+        ({"kafka.enable.idempotence": "false"}, "exactly-once needs the acknowledgement of all replicas"),
+        ({"onInDoubt": "guess"}, "give one of fail, repair, duplicate, skip"),
+        ({"onMissingMarker": "guess"}, "give one of fail, assumeNew"),
+        ({"kafka.transactional.id": "x"}, "set delivery to exactly-once, and give transactionalIdPrefix"),
+    ],
+)
+def test_wrong_options_of_a_write_exactly_once(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        write_options(EXACTLY_ONCE | given)
+
+
+def test_a_topic_column_needs_a_topic_for_the_marker() -> None:
+    with pytest.raises(ConfigurationError, match=r"needs a topic for its marker: .* markerTopic"):
+        write_options(WHERE | {"delivery": "exactly-once"})
+    assert write_options(WHERE | {"delivery": "exactly-once", "markerTopic": "m"}).topic is None
+
+
+def test_a_stream_has_an_id_of_its_own() -> None:
+    with pytest.raises(ConfigurationError, match="option writeId is not for a streaming write"):
+        write_options(EXACTLY_ONCE | {"writeId": "w"}, is_stream=True)

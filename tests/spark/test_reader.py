@@ -12,7 +12,15 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from kwire.broker import Cluster
-from kwire.errors import ConfigurationError, ErrorCode, KwireError, NodeError, RequestTimeoutError, broker_error
+from kwire.errors import (
+    ConfigurationError,
+    ErrorCode,
+    KwireError,
+    NodeError,
+    RequestTimeoutError,
+    TopicError,
+    broker_error,
+)
 from kwire.net import Clock, VirtualClock
 from kwire.protocol import ApiKey
 from kwire.spark import reader
@@ -238,6 +246,30 @@ def test_available_now_reads_no_further_than_its_start(offset_reader: FakeOffset
     end = stream_reader.latestOffset({"t": {"0": 0, "1": 0}}, ReadMinRows(1000))
     assert end == {"t": {"0": 10, "1": 30}}
     assert stream_reader.latestOffset(end, ReadMinRows(1000)) == end
+
+
+def test_a_stream_that_starts_beyond_the_end_is_an_error(offset_reader: FakeOffsetReader) -> None:
+    own = {"startingOffsets": '{"t":{"0":500,"1":-1}}'}
+    with pytest.raises(KwireError, match="where the read starts, does not exist: the log ends at 10"):
+        new_reader(**own).initialOffset()
+    assert new_reader(**own, failOnDataLoss="false").initialOffset() == {"t": {"0": 500, "1": 30}}
+
+
+@pytest.mark.parametrize("own", [{"subscribe": "gone,t"}, {"assign": '{"gone":[0],"t":[0,1]}'}])
+def test_a_deleted_topic_ends_a_stream_only_under_fail_on_data_loss(
+    offset_reader: FakeOffsetReader, own: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(TopicError):
+        new_reader(**own).prepareForTriggerAvailableNow()
+    stream_reader = new_reader(**own, failOnDataLoss="false")
+    with pytest.raises(TopicError):
+        stream_reader.initialOffset()  # a topic that never was is a wrong option
+    stream_reader.prepareForTriggerAvailableNow()
+    start = {"gone": {"0": 3}, "t": {"0": 4, "1": 30}}
+    end = stream_reader.latestOffset(start, ReadAllAvailable())
+    assert end == {"t": {"0": 10, "1": 30}}
+    assert [one.value for one in stream_reader.partitions(start, end)] == [OffsetRange("t", 0, 4, 10)]
+    assert "the partition no longer exists; offsets from 3 on cannot be read [topic gone, partition 0]" in caplog.text
 
 
 def test_a_micro_batch_waits_for_the_minimum_or_the_delay() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from configparser import ConfigParser
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
 
 import kwire.spark
 from kwire.errors import ConfigurationError
+
+pytestmark = pytest.mark.programs
 
 
 class FakeSession:
@@ -77,3 +81,11 @@ print(*{{"kwire.consumer", "kwire.producer", "kwire.admin"}} & sys.modules.keys(
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == rooms
+
+
+def test_the_extra_has_what_python_functions_need() -> None:
+    """Spark runs UDFs by Arrow, and says that Arrow failed where pandas is not installed."""
+    config = ConfigParser()
+    config.read(Path(__file__).parents[2] / "setup.cfg")
+    names = {line.split(">")[0] for line in config["options.extras_require"]["spark"].split()}
+    assert names == {"pandas", "pyarrow", "pyspark"}
