@@ -29,6 +29,7 @@ from kwire.protocol import ApiKey
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+from kwire.session import SaslServer
 from kwire.simulation.history import History, LogCopy, RecordId
 from kwire.simulation.network import Address, Network, SimulatedSelector
 from kwire.simulation.world import Loop
@@ -53,6 +54,7 @@ class SimulatedBroker(Broker):
         self._past: MetadataResponse | None = None
         self._throttles = 0
         self._throttle_ms = 0
+        self._throttles_all = False
 
     def lag(self, until: float, now: float) -> None:
         """Return the present metadata to clients until `until`."""
@@ -64,8 +66,9 @@ class SimulatedBroker(Broker):
         assert isinstance(past, MetadataResponse)
         self._past, self._lags_until = past, until
 
-    def throttle(self, ms: int, times: int) -> None:
-        self._throttle_ms, self._throttles = ms, times
+    def throttle(self, ms: int, times: int, *, is_all: bool = False) -> None:
+        """Throttle the next produce responses, or those to all requests."""
+        self._throttle_ms, self._throttles, self._throttles_all = ms, times, is_all
 
     def heal(self) -> None:
         self._lags_until, self._throttles = 0.0, 0
@@ -81,6 +84,8 @@ class SimulatedBroker(Broker):
 
     def handle(self, context: RequestContext, now: float) -> None:
         request = context.request
+        if self._throttles and self._throttles_all:
+            context.change_completion(self._throttled)
         if isinstance(request, ProduceRequest):
             ends = [self._end_offset(*place) for place in PRODUCE.named_partitions(self, request)]
             super().handle(context.with_callback(partial(self._produced, context, ends)), now)
@@ -90,6 +95,13 @@ class SimulatedBroker(Broker):
             super().handle(context.with_callback(partial(self._remembered, context)), now)
         else:
             super().handle(context, now)
+
+    def _throttled(self, completion: Completion) -> Completion:
+        if self._throttles and isinstance(completion, Reply) and hasattr(completion.response, "throttle_time_ms"):
+            self._throttles -= 1
+            setattr(completion.response, "throttle_time_ms", self._throttle_ms)  # noqa: B010 (most responses have it)
+            self._seen["responses throttled"] += 1
+        return completion
 
     def _end_offset(self, topic: str, index: int) -> int:
         known = self.cluster.topics.get(topic)
@@ -104,7 +116,7 @@ class SimulatedBroker(Broker):
                     self._seen[f"returned {broker_error(result.error_code).name}"] += 1
                 elif result.base_offset < end:
                     self._seen["duplicates recognised"] += 1
-            if self._throttles:
+            if self._throttles and not self._throttles_all:
                 self._throttles -= 1
                 outcome.response.throttle_time_ms = self._throttle_ms
                 self._seen["responses throttled"] += 1
@@ -147,6 +159,7 @@ class SimulatedCluster:
         brokers: int = 3,
         api_versions: Mapping[ApiKey, range] | None = None,
         api_versions_of: Mapping[int, Mapping[ApiKey, range]] | None = None,
+        sasl: SaslServer | None = None,
         **options: Any,
     ) -> None:
         self.world = net.world
@@ -157,9 +170,12 @@ class SimulatedCluster:
         self.state = ClusterState(Options(**options, seed=random.getrandbits(32)), nodes, origin=origin)
         self.loop = Loop(self.world, "brokers", self._turn)
         self._selector = SimulatedSelector(net, "brokers", random, wake_loop=self.loop.wake)
+        if sasl is not None:
+            sasl.unix_time = lambda: self.world.time_ms() / 1000
         self.server = Server(
             self.state, self._selector, self.world, apis=served_versions(api_versions or {}),  # type: ignore[arg-type]
             apis_of={node: served_versions(versions) for node, versions in (api_versions_of or {}).items()},
+            sasl=sasl,
         )  # fmt: skip
         self.acting_client = ""  # whose request a broker handles, or handled last
         self.is_late = False  # the client of that request had given it up before
@@ -255,6 +271,11 @@ class SimulatedCluster:
         partition.move_leader((later or heirs)[0], self.world.now())
         self._settle()
         return True
+
+    def move_coordinators(self) -> None:
+        """Let other brokers coordinate groups and transactions; all brokers run on."""
+        self.state.move_coordinators(self.world.now())
+        self._settle()
 
     def elect_uncleanly(self, topic: str, index: int, lost: int) -> bool:
         """Elect a replica that lacks the newest `lost` records. Return False if no broker can lead."""

@@ -49,7 +49,7 @@ class _Client(ProducerClient):
         self._net, self._client_name, self._random = net, name, random
         self.thread: SimulatedThread
         self._conduct: Conduct | None = None
-        super().__init__("kwire.Producer", bootstrap, {**options, "client_id": name}, _declined)
+        super().__init__("kwire.Producer", bootstrap, {**options, "client_id": name, "telemetry": False}, _declined)
         self.conduct = self._conduct = Conduct(name, self.settings, net.world.now)
 
     def _open_loop(self, bootstrap: Any, options: Mapping[str, Any]) -> LoopThread:

@@ -1,7 +1,8 @@
 """Check what happened to a group against what a consumer group promises (I1 to I6 of the design).
 
 unprocessed       a record is in a log, and no member ever processed it
-committed ahead   an offset was committed before a record below it was processed
+committed ahead   an offset was committed before a record below it was processed, or before this owner processed it (I3)
+committed back    an owner committed a lower offset than before, and its program had not sought back (I3)
 former owner      a commit of a member was stored although another one got the partition after it
 two owners        a member got a partition that a live member had not given up, without a fault that explains it
 not owned         a member got a record of a partition that it did not have, or had given up
@@ -41,6 +42,8 @@ class _Ownership:
     since: float
     committed_min: int  # the lowest committed offset since then
     position: int | None = None  # the next offset to be handed out; None before the first
+    processed: int | None = None  # the offset after what this owner processed; where it began before the first
+    committed: int | None = None  # by this owner
     is_sought: bool = False
 
 
@@ -108,9 +111,12 @@ class GroupChecker:
                 partition.owners.pop(event.member, None)
             case "sought" | "moved" if owned is not None:
                 owned.position, owned.is_sought = event.offset, True
+                owned.processed, owned.committed = event.offset, None
             case "handed":
                 self._handed(event, partition, owned)
             case "processed":
+                if owned is not None:
+                    owned.processed = max(event.offset + 1, owned.processed or 0)
                 times = partition.processed[event.offset] = partition.processed.get(event.offset, 0) + 1
                 if times > 1 and self._promises.is_tidy:
                     self._find("processed twice", event, f"offset {event.offset}")
@@ -139,6 +145,7 @@ class GroupChecker:
                 self._find("skipped", event, f"began at {event.offset}, and nobody had committed {missed}")
             if event.offset < owned.committed_min:
                 self._find("went back", event, f"began at {event.offset}, {owned.committed_min} was committed")
+            owned.processed = event.offset
         else:
             expected = partition.next_offset(owned.position)
             if expected != event.offset:
@@ -153,6 +160,8 @@ class GroupChecker:
         if partition.frontier < len(offsets) and offsets[partition.frontier] < event.offset:
             missing = offsets[partition.frontier]
             self._find("committed ahead", event, f"{event.offset}, and {missing} was not processed")
+        if not event.is_late:
+            self._committed_by_owner(event, partition)
         mine = partition.since.get(event.client, -1.0)
         later = [
             name
@@ -170,6 +179,18 @@ class GroupChecker:
         partition.committed_max = max(partition.committed_max, event.offset)
         for owned in partition.owners.values():
             owned.committed_min = min(owned.committed_min, event.offset)
+
+    def _committed_by_owner(self, event: CommittedEvent, partition: _Partition) -> None:
+        owned = partition.owners.get(event.client)
+        if owned is None:
+            return
+        if owned.processed is not None:
+            missing = partition.next_offset(owned.processed)
+            if missing is not None and missing < event.offset:
+                self._find("committed ahead", event, f"{event.offset}, and this member did not process {missing}")
+        if owned.committed is not None and event.offset < owned.committed:
+            self._find("committed back", event, f"{event.offset} after {owned.committed}")
+        owned.committed = event.offset
 
     # -- after the faults
 

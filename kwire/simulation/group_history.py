@@ -19,13 +19,15 @@ _DELIVERIES_MAX = 5  # Kafka's group.share.delivery.count.limit: then a share gr
 #   handed                    it gets a record
 #   processed                 its work on a record is over
 #   sought, moved             it continues at another offset; `moved`: the consumer had to commit that, too
+#   chosen                of a share group: it accepts, releases or rejects a record
+#   closing               of a share group: it begins to close, which gives up what it has
 #   acquired              of a share group: a broker locks a record for it
 #   accepted, released, rejected
 #                             of a share group: the consumer confirms what was chosen for a record
 #   unsure                    of a share group: the lock ended, or nobody knows whether the choice counts
 #   ended                     the process is closed or killed
 MemberEventKind = Literal["assigned", "revoked", "lost", "handed", "processed", "sought", "moved", "ended",
-    "acquired", "accepted", "released", "rejected", "unsure",
+    "acquired", "chosen", "accepted", "released", "rejected", "unsure", "closing",
 ]  # fmt: skip
 
 

@@ -17,10 +17,12 @@ from kwire.simulation.schedule import (
     FailRequests,
     FreezeMember,
     KillMember,
+    MoveCoordinators,
     PauseMember,
     RaiseInCallback,
     SeekMember,
     SlowMember,
+    Throttle,
 )
 
 # The broker's options that make a group quick.
@@ -84,7 +86,7 @@ _MEMBER_FAULTS: Mapping[str, int] = {
 }  # fmt: skip
 _CLUSTER_FAULTS: Mapping[str, int] = {
     **_MEMBER_FAULTS, "freeze": 4, "group request": 12, "cut": 4, "silence": 2, "hold": 3, "trickle": 1, "refuse": 2,
-    "stop": 5, "move": 3, "lag": 2, "throttle": 1, "metadata": 2, "jump": 1,
+    "stop": 5, "move": 3, "lag": 2, "throttle": 4, "metadata": 2, "jump": 1, "move coordinators": 3,
 }  # fmt: skip
 
 _COPIERS: Mapping[str, Any] = {
@@ -204,6 +206,15 @@ GROUP_SCENARIOS: Mapping[str, Scenario] = {
             faults_max=8,
         ),
         _group(
+            "locks",
+            "members of a share group are killed, closed and started again",
+            member_settings={**_SHARE, "max_poll_interval_ms": (30_000, 300_000)},
+            protocol="share",
+            kind="share",
+            options=_SHARE_OPTIONS,
+            faults={"kill": 5, "close member": 4, "slow": 6, "grow": 2},
+        ),
+        _group(
             "consumer",
             "members of the new protocol (KIP-848), static ones among them, and all faults",
             member_settings=_CONSUMER,
@@ -285,6 +296,10 @@ class _GroupDraw(Draw):
             "raise": lambda: RaiseInCallback(at=self._when(), member=self._member(), times=random.randint(1, 3)),
             "pause": lambda: PauseMember(at=self._when(), member=self._member(), seconds=random.uniform(0.1, 3.0)),
             "seek": lambda: SeekMember(at=self._when(), member=self._member()),
+            "move coordinators": lambda: MoveCoordinators(at=self._when()),
+            "throttle": lambda: Throttle(
+                at=self._when(), node=self._node(), ms=random.randint(1, 800), times=random.randint(1, 4), is_all=True
+            ),
             "group request": lambda: self._request(_APIS[self._group.protocol]),
             "transaction request": lambda: self._request(_TRANSACTION_APIS),
         }  # fmt: skip

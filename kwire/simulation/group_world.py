@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from kwire.broker.offsets import OffsetAndMetadata
-from kwire.cluster import PendingRequest
 from kwire.errors import ErrorCode
 from kwire.simulation.checker import Anomaly
 from kwire.simulation.cluster import SimulatedCluster
@@ -17,7 +16,6 @@ from kwire.simulation.group_history import CommittedEvent, GroupHistory, MemberE
 from kwire.simulation.history import LogCopy
 from kwire.simulation.members import Member, MemberPlan, Process
 from kwire.simulation.network import Network
-from kwire.simulation.program import Watch
 from kwire.simulation.scenario import GroupKind
 from kwire.simulation.share_checker import anomalies_of_share_group
 from kwire.simulation.share_members import ShareProcess
@@ -38,6 +36,7 @@ class GroupWorld:
         seed: str,
         *,
         kind: GroupKind = "consumers",
+        is_gentle: bool = False,
     ) -> None:
         self.history = GroupHistory()
         self._world = net.world
@@ -46,6 +45,7 @@ class GroupWorld:
         self._settled_events: int | None = None
         self._found: list[Anomaly] = []
         self._kind = kind
+        self._is_gentle = is_gentle
         self._topics = frozenset(topics)
         if kind == "share":
             cluster.state.group_configs.alter(GROUP, {"share.auto.offset.reset": "earliest"})
@@ -53,7 +53,17 @@ class GroupWorld:
                 broker.on_acquired = self._acquired
         self._record_commits()
         self.members = {
-            plan.name: Member(net, plan, self.history, topics, cluster.bootstrap, seed, self._watch, _PROCESSES[kind])
+            plan.name: Member(
+                net,
+                plan,
+                self.history,
+                topics,
+                cluster.bootstrap,
+                seed,
+                None,
+                _PROCESSES[kind],
+                is_undisturbed=is_gentle,
+            )
             for plan in plans
         }
         for member in self.members.values():
@@ -95,12 +105,6 @@ class GroupWorld:
 
     def _acquired(self, client: str, partition: TopicPartition, offset: int) -> None:
         self.history.add(MemberEvent(self._world.now(), "acquired", client, partition, offset))
-
-    def _watch(self, process: str) -> Watch:
-        def watch(call: PendingRequest, now: float) -> PendingRequest:
-            return call
-
-        return watch
 
     # -- the course of a run
 
@@ -157,13 +161,16 @@ class GroupWorld:
         """All that ever ran."""
         return [process for member in self.members.values() for process in member.processes]
 
-    def anomalies(self, logs: Sequence[LogCopy], *, is_gentle: bool, is_tidy: bool) -> list[Anomaly]:
+    def anomalies(self, logs: Sequence[LogCopy], *, is_tidy: bool) -> list[Anomaly]:
         if not self.members:
             return []  # nobody has to process the records of this run
         found = [Anomaly("member", what) for what in self.history.unexpected]
+        for process in self.processes:
+            found += process.conduct.anomalies
         records = {(log.topic, log.partition): dict(log.records) for log in logs if not log.is_deleted}
         if self._kind == "share":
-            return [*found, *anomalies_of_share_group(self.history, records)]
+            lock_seconds = self._cluster.state.options.share_record_lock_ms / 1000 if self._is_gentle else None
+            return [*found, *anomalies_of_share_group(self.history, records, lock_seconds)]
         if self._kind == "copiers":
             copies = self._cluster.committed_records(OUTPUT)
             is_open = [
@@ -175,5 +182,5 @@ class GroupWorld:
             for process in self.processes:
                 assert isinstance(process, CopyProcess)
                 found += process.producer.conduct.anomalies
-        promises = GroupPromises(is_gentle, is_tidy, self._live, self._settled_events)
+        promises = GroupPromises(self._is_gentle, is_tidy, self._live, self._settled_events)
         return [*found, *self._found, *GroupChecker(self.history, records, promises).anomalies()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kwire.cluster import ClientConfig
+from kwire.cluster import ClientConfig, PendingRequest
 from kwire.cluster.waiting import awaited
 from kwire.consumer.group_client import GroupClient
 from kwire.consumer.record import ConsumerRecord
@@ -27,6 +27,7 @@ from kwire.errors import (
     RequestTimeoutError,
 )
 from kwire.simulation.group_history import GroupHistory, MemberEvent, MemberEventKind, TopicPartition
+from kwire.simulation.member_conduct import MemberConduct
 from kwire.simulation.network import Network
 from kwire.simulation.program import Program, SimulatedThread, SimulatedWaiter, Watch, sleep
 
@@ -72,7 +73,7 @@ class SimulatedConsumer(GroupClient):
         self._waiter = SimulatedWaiter(net.world)  # of this world, not of the class
         self._net, self._client_name, self._random, self._watch = net, name, random, watch
         self.thread: SimulatedThread
-        self._set_up(list(bootstrap), {**config, **settings})
+        self._set_up(list(bootstrap), {**config, **settings, "telemetry": False})
         self.thread.client = self  # a world depends on its seed, not on when the garbage collector runs
 
     subscribe = awaited(GroupClient._subscribe)
@@ -115,7 +116,7 @@ class Member:
 
     def __init__(
         self, net: Network, plan: MemberPlan, history: GroupHistory, topics: Sequence[str], bootstrap: Sequence[str],
-        seed: str, watch: Any, make: type[Process],
+        seed: str, watch: Any, make: type[Process], *, is_undisturbed: bool = False,
     ) -> None:  # fmt: skip
         self.name = plan.name
         self.plan = plan
@@ -123,7 +124,8 @@ class Member:
         self.history = history
         self.topics = list(topics)
         self.bootstrap = bootstrap
-        self.watch = watch
+        self.watch = watch  # makes what sees the requests of a process, by its name; not used by `Process`
+        self.is_undisturbed = is_undisturbed  # nothing holds up its requests
         self.processes: list[Process] = []
         self.is_over = False
         self._seed = seed
@@ -163,14 +165,23 @@ class Process:
         self.is_alive = True
         self.member = member
         self.world = member.net.world
+        self._handed: dict[TopicPartition, int] = {}  # the next offset, of each partition that is owned
+        self.conduct = MemberConduct(
+            name, self.world.now, lambda: self.consumer.thread.snapshot, self._handed,
+            interval=member.plan.settings.get("heartbeat_interval_ms", 3_000) / 1000,
+            checks_interval=member.is_undisturbed,
+        )  # fmt: skip
         self.consumer = self._new_consumer(
             member.net, name, Random(random.getrandbits(64)), member.plan.config, member.plan.settings,
-            member.bootstrap, member.watch(name),
+            member.bootstrap, self._watch,
         )  # fmt: skip
         self._random = random
         self._plan = member.plan
         self._is_behind = False  # a commit failed, and no later one has succeeded
         self.program = Program(self.world, self._run(), self._ended)
+
+    def _watch(self, call: PendingRequest, now: float) -> PendingRequest:
+        return self.conduct.watch(call)
 
     def _new_consumer(self, *arguments: Any) -> Any:
         return SimulatedConsumer(*arguments)
@@ -300,6 +311,10 @@ class Process:
 
     def _note(self, kind: MemberEventKind, partition: TopicPartition, offset: int = -1, value: Any = None) -> None:
         now = self.world.now()
+        if kind == "handed":
+            self._handed[partition] = offset + 1
+        elif kind in ("assigned", "revoked", "lost", "sought", "moved"):
+            self._handed.pop(partition, None)
         self.member.net.trace.note(now, f"{self.name} {kind} {partition[0]}-{partition[1]} {offset}")
         self.member.history.add(MemberEvent(now, kind, self.name, partition, offset, value))
 

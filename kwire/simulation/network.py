@@ -580,6 +580,9 @@ class SimulatedSelector:
         """Return 0: the simulated kernel accepts all bytes at once."""
         return 0
 
+    def peer_certificate(self, node: Node) -> None:
+        """Return None: nothing is encrypted here."""
+
     def peername(self, node: Node) -> Address:
         end = self._end(node)
         return end.connection.address if not end.is_accepted else (end.other.selector.name, end.connection.number)

@@ -106,7 +106,7 @@ class SimulatedRecordProducer(RecordProducer):
 
     def __init__(self, connections: Connections, **options: Any) -> None:
         self._waiter = SimulatedWaiter(connections.net.world)  # of this world
-        super().__init__(connections, **options)
+        super().__init__(connections, telemetry=False, **options)
         self._core.sender._random.seed(connections.random.getrandbits(64))
 
     def close(self, timeout: float | None = None) -> None:
@@ -126,7 +126,7 @@ class SimulatedRecordConsumer(GroupClient):
     def __init__(self, connections: Connections, **options: Any) -> None:
         self._waiter = SimulatedWaiter(connections.net.world)
         self._connections = connections
-        self._set_up(connections, options)
+        self._set_up(connections, {**options, "telemetry": False})
 
     def _new_random(self) -> Random:
         return self._connections.new_random()

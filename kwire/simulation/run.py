@@ -45,6 +45,7 @@ from kwire.simulation.schedule import (
     KillMember,
     LagMetadata,
     MemberDisturbance,
+    MoveCoordinators,
     MoveLeader,
     PauseMember,
     RaiseInCallback,
@@ -223,9 +224,12 @@ class Injector:
             case LagMetadata(node=node, seconds=seconds):
                 self._hit(one)
                 self._cluster.brokers[node].lag(now + seconds, now)
-            case Throttle(node=node, ms=ms, times=times):
+            case Throttle(node=node, ms=ms, times=times, is_all=is_all):
                 self._hit(one)
-                self._cluster.brokers[node].throttle(ms, times)
+                self._cluster.brokers[node].throttle(ms, times, is_all=is_all)
+            case MoveCoordinators():
+                self._hit(one)
+                self._cluster.move_coordinators()
             case FailRequests():
                 fault = self._cluster.add_fault(
                     one.effect, api=one.api, node=one.node, topic=one.topic, partition=one.partition, times=one.times,
@@ -349,6 +353,7 @@ class Run:
             list(plan.topics),
             f"{plan.scenario} {plan.seed}",
             kind=plan.group_kind,
+            is_gentle=self._is_gentle,
         )
         self.injector = Injector(self.net, self.cluster, self.producers, self.jobs, self.group.members)
         self._found: list[Anomaly] = []
@@ -375,7 +380,7 @@ class Run:
                 self._found += producer.conduct.anomalies
             checker = Checker(self.history, self._promises(), buffered)
             self._found += [*checker.anomalies(), *anomalies_of_transactions(self.history)]
-            self._found += self.group.anomalies(self.history.logs, is_gentle=self._is_gentle, is_tidy=self._is_tidy)
+            self._found += self.group.anomalies(self.history.logs, is_tidy=self._is_tidy)
         report.anomalies = self._found
         report.seconds = self.world.now()
         report.digest = self.trace.digest()

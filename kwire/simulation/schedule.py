@@ -127,12 +127,20 @@ class LagMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
-    """Throttle clients in the next `times` produce responses of a broker."""
+    """Throttle clients in the next `times` produce responses of a broker, or with `is_all` in those to all requests."""
 
     at: float
     node: int
     ms: int
     times: int = 1
+    is_all: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveCoordinators:
+    """Let other brokers coordinate all groups and transactions, while all of them run."""
+
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +293,7 @@ MemberDisturbance = KillMember | FreezeMember | CloseMember | SlowMember | Raise
 
 Disturbance = (
     UncleanElection | JumpClock | CutConnection | Silence | Hold | Trickle | RefuseConnections | StopBroker | MoveLeader
-    | LagMetadata | Throttle
+    | LagMetadata | Throttle | MoveCoordinators
     | FailRequests | ForgetProducers | CreateTopic | AddPartitions | RecreateTopic | CloseProducer
     | Rival
     | MemberDisturbance

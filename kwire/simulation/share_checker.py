@@ -1,5 +1,7 @@
 """Check what happened to a share group: each record is done once, and none is forgotten.
 
+two holders      a record was locked for a member although another one's lock had not ended, in a run without faults
+                 that end locks early
 done twice       a record was accepted or rejected, with the broker's confirmation, by two deliveries
 delivered again  a record was delivered although the broker had confirmed that it is done; a response that a frozen
                  member reads late is none, if the broker had locked its records before
@@ -18,8 +20,13 @@ _DONE = ("accepted", "rejected")
 
 
 def anomalies_of_share_group(
-    history: GroupHistory, logs: Mapping[TopicPartition, Mapping[int, bytes | None]]
+    history: GroupHistory,
+    logs: Mapping[TopicPartition, Mapping[int, bytes | None]],
+    lock_seconds: float | None = None,
 ) -> Iterator[Anomaly]:
+    """Yield what was wrong. `lock_seconds` is how long a lock lasts, if only the member itself ends it before."""
+    if lock_seconds is not None:
+        yield from _two_holders(history, lock_seconds)
     done: dict[tuple[TopicPartition, int], str] = {}
     early: set[tuple[str, TopicPartition, int]] = set()  # locked for a member before it was done, and not handed out
     for event in history.events:
@@ -45,3 +52,25 @@ def anomalies_of_share_group(
         missing = [offset for offset in log if not history.is_delivered(partition, offset)]
         if missing:
             yield Anomaly("undelivered", f"{partition[0]}-{partition[1]}: {missing[:10]}")
+
+
+def _two_holders(history: GroupHistory, lock_seconds: float) -> Iterator[Anomaly]:
+    held: dict[tuple[TopicPartition, int], tuple[str, float]] = {}  # by whom, and until when
+    for event in history.events:
+        if isinstance(event, CommittedEvent):
+            continue
+        key = event.partition, event.offset
+        if event.kind in ("closing", "ended"):
+            for one in [one for one, (member, _) in held.items() if member == event.member]:
+                del held[one]
+        elif event.kind == "acquired":
+            holder, until = held.get(key, ("", 0.0))
+            if holder not in ("", event.member) and event.at < until:
+                yield Anomaly(
+                    "two holders",
+                    f"{event.partition[0]}-{event.partition[1]} {event.offset}: {event.member} at {event.at:.3f} s, "
+                    f"and {holder} has it until {until:.3f} s",
+                )
+            held[key] = event.member, event.at + lock_seconds
+        elif event.kind in ("chosen", "unsure", "released"):
+            held.pop(key, None)

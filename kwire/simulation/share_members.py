@@ -41,7 +41,7 @@ class SimulatedShareConsumer(ShareConsumerClient):
         self._waiter = SimulatedWaiter(net.world)
         self._net, self._client_name, self._random, self._watch = net, name, random, watch
         self.thread: SimulatedThread
-        self._set_up(list(bootstrap), {**config, **settings})
+        self._set_up(list(bootstrap), {**config, **settings, "telemetry": False})
 
     subscribe = awaited(ShareConsumerClient._subscribe)
     poll = awaited(ShareConsumerClient._poll)
@@ -92,6 +92,7 @@ class ShareProcess(Process):
             except NodeError:
                 await sleep(self.world, 0.05)
         began = self.world.now()
+        self._note("closing", ("", -1))
         await consumer.close(timeout=_CLOSE_SECONDS)
         if self.world.now() > began + _CLOSE_SECONDS + 1.0:
             self.member.history.unexpected.append(f"{self.name}: close() took {self.world.now() - began:.1f} s")
@@ -105,6 +106,7 @@ class ShareProcess(Process):
                 kind = self._random.choice(("accepted",) * 8 + ("released", "rejected"))
             self._chosen[key].append(kind)
             {"accepted": record.accept, "released": record.release, "rejected": record.reject}[kind]()
+            self._note("chosen", *key)
         except AcknowledgeError:  # the lock has ended
             self._chosen[key].pop()
             self._note("unsure", *key)

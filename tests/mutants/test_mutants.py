@@ -12,6 +12,8 @@ import pytest
 from checks import mutate
 from checks.mutate import Mutant, MutantError
 
+pytestmark = pytest.mark.programs
+
 MUTANTS = mutate.load()
 
 

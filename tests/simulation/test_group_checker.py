@@ -196,5 +196,29 @@ def test_an_old_commit_that_a_broker_carries_out_late_is_no_anomaly() -> None:
         story.history.add(CommittedEvent(9.0, "a", HERE, 1, is_late=is_late))
         settled = GroupPromises(True, True, frozenset("a"), len(story.history.events))
         story.see("a", "revoked")
-        assert story.kinds(settled) == (set() if is_late else {"not committed"})
+        assert story.kinds(settled) == (set() if is_late else {"not committed", "committed back"})
         assert story.history.committed[HERE] == (2 if is_late else 1)
+
+
+def test_a_commit_of_what_only_a_former_owner_processed() -> None:
+    story = Story(0, 1, 2)
+    story.see("a", "assigned")
+    story.read("a", 0, 1, 2)
+    story.see("a", "revoked")
+    story.see("b", "assigned")
+    story.read("b", 0)
+    story.see("b", "handed", 1, b"1")
+    story.commit("b", 2)
+    assert story.kinds(GroupPromises()) == {"committed ahead"}
+
+
+def test_a_commit_below_the_owners_last_one() -> None:
+    for seeks, found in ((False, {"committed back"}), (True, set())):
+        story = Story(0, 1)
+        story.see("a", "assigned")
+        story.read("a", 0, 1)
+        story.commit("a", 2)
+        if seeks:
+            story.see("a", "sought", 1)
+        story.commit("a", 1)
+        assert story.kinds(GroupPromises()) == found

@@ -8,7 +8,7 @@ from kwire.simulation import GROUP_SCENARIOS
 from tests.simulation.replays import check
 
 # A seed of each scenario, and others that show what these do not; tools/simulate runs thousands.
-CASES = [*((scenario, 0) for scenario in GROUP_SCENARIOS), ("share", 2), ("newcopiers", 1)]
+CASES = [*((scenario, 0) for scenario in GROUP_SCENARIOS), ("share", 2), ("newcopiers", 1), ("classic", 4)]
 
 
 @pytest.mark.parametrize(("scenario", "seed"), CASES)
@@ -28,6 +28,9 @@ HAPPENED = [
     "fault: PauseMember",
     "fault: SeekMember",
     "fault: AddPartitions",
+    "fault: MoveCoordinators",
+    "fault: Throttle",
+    "net: responses throttled",
     "fault: StopBroker",
     "fault: MoveLeader",
     "fault: CutConnection",

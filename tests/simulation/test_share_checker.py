@@ -8,11 +8,11 @@ from kwire.simulation.share_checker import anomalies_of_share_group
 HERE = ("t", 0)
 
 
-def kinds(*story: tuple[str, MemberEventKind, int], value: bytes = b"0") -> set[str]:
+def kinds(*story: tuple[str, MemberEventKind, int], value: bytes = b"0", lock: float | None = None) -> set[str]:
     history = GroupHistory()
     for at, (member, kind, offset) in enumerate(story):
         history.add(MemberEvent(float(at), kind, member, HERE, offset, value))
-    return {anomaly.kind for anomaly in anomalies_of_share_group(history, {HERE: {0: b"0"}})}
+    return {anomaly.kind for anomaly in anomalies_of_share_group(history, {HERE: {0: b"0"}}, lock)}
 
 
 def test_a_record_that_is_released_and_then_accepted_is_no_anomaly() -> None:
@@ -51,3 +51,18 @@ def test_done_twice() -> None:
 
 def test_wrong_record() -> None:
     assert kinds(("a", "handed", 0), ("a", "accepted", 0), value=b"1") == {"wrong record"}
+
+
+def test_two_holders() -> None:
+    """Each event is one second after the one before it."""
+    end: tuple[str, MemberEventKind, int] = ("b", "accepted", 0)
+    for between, found in (
+        ((), {"two holders"}),
+        ((("a", "chosen", 0),), set()),
+        ((("a", "closing", -1),), set()),
+        ((("a", "handed", 0), ("c", "ended", -1)), {"two holders"}),
+        ((("a", "handed", 0), ("a", "ended", -1)), set()),
+        ((("a", "handed", 0),) * 3, set()),  # its lock has ended
+    ):
+        assert kinds(("a", "acquired", 0), *between, ("b", "acquired", 0), end, lock=3.5) == found
+        assert not kinds(("a", "acquired", 0), *between, ("b", "acquired", 0), end)
