@@ -7,13 +7,14 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 
-def missing(what: str) -> None:
+def missing(what: str) -> NoReturn:
     """Skip the test, because `what` is missing; in CI, fail it."""
     if os.environ.get("CI"):
         pytest.fail(f"{what}, and CI skips nothing", pytrace=False)

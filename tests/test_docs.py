@@ -21,6 +21,8 @@ from typing import Any, Self
 
 import pytest
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Warnings are errors, but for two that kafka-python causes on Python 3.11.

@@ -19,7 +19,9 @@ import kwire
 from kwire.broker import Cluster
 from kwire.protocol.headers import encode_request, encode_response
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.cli.captures import BROKER, CLIENT, Talk, pcap, sized, timed
+from tests.capture.captures import BROKER, CLIENT, Talk, pcap, sized, timed
+
+pytestmark = pytest.mark.programs
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

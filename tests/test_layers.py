@@ -15,10 +15,10 @@ KWIRE = Path(__file__).parent.parent / "kwire"
 
 # Bottom first. OPEN_TO_ALL are files, not rooms.
 ROOMS = [
-    "wire", "protocol", "records", "session", "net", "cluster",
-    "producer", "consumer", "share", "admin", "queue", "aio", "metrics", "broker", "simulation", "cli", "spark",
+    "wire", "protocol", "records", "session", "net", "cluster", "producer", "consumer", "share", "properties", "admin",
+    "queue", "aio", "metrics", "tracing", "broker", "simulation", "capture", "tap", "doctor", "lint", "cli", "spark",
 ]  # fmt: skip
-OPEN_TO_ALL = {"arguments", "errors", "option_names", "options", "version"}
+OPEN_TO_ALL = {"arguments", "errors", "option_checks", "option_names", "version"}
 # The parts of the standard library that only `net` may touch: sockets and clocks are arguments everywhere else.
 ONLY_IN_NET = {"socket", "selectors", "ssl", "time"}
 # ... with the reason for each exception.
@@ -54,7 +54,7 @@ def rooms_imported(path: Path) -> set[str]:
 
 def declared_imports(room: str) -> set[str]:
     docstring = ast.get_docstring(ast.parse((KWIRE / room / "__init__.py").read_text())) or ""
-    last = docstring.strip().splitlines()[-1] if docstring else ""
+    last = " ".join(docstring[docstring.rfind("Imports: ") :].split()) if "Imports: " in docstring else ""
     assert re.fullmatch(r"Imports: .*\.", last), f"{room}/__init__.py: no closing `Imports:` line"
     listed = last.removeprefix("Imports: ").removesuffix(".")
     return set() if listed == "nothing" else {name.strip() for name in listed.split(",")}

@@ -15,6 +15,8 @@ import pytest
 
 from tests.conftest import missing
 
+pytestmark = pytest.mark.programs
+
 ROOT = Path(__file__).parent.parent
 LEFT_OUT = shutil.ignore_patterns(
     ".*", "build", "dist", "site", "fixtures", "*.egg-info", "*.so", "__pycache__", "spark-warehouse"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,12 +14,14 @@ from functools import cache
 import pytest
 from brokers.cluster import KafkaCluster
 from brokers.configuration import MAX_MESSAGE_BYTES
+from brokers.kdc import Kdc, missing_programs
 from chaos_runs.run import cluster_for
 from chaos_runs.scenarios import SHORT
 
 from tests.conftest import missing
 from tests.live import backends
 from tests.live.backends import Backend
+from tests.token_server import Issuer
 
 _numbers = itertools.count(1)
 
@@ -47,10 +51,45 @@ def backend(request: pytest.FixtureRequest, _backend_named: Callable[[str], Back
     return _backend_named(request.param)
 
 
+def _lacking_for_kerberos() -> list[str]:
+    return missing_programs() + ([] if importlib.util.find_spec("gssapi") else ["the package gssapi"])
+
+
 @pytest.fixture(scope="session")
-def secure() -> Iterator[KafkaCluster]:
+def kdc() -> Iterator[Kdc]:
+    """Run a key distribution centre of Kerberos."""
+    if lacking := _lacking_for_kerberos():
+        missing(f"no {', '.join(lacking)}: `tools/env kerberos` installs them")
+    with Kdc() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def secure(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """Run a real broker with every kind of listener, without automatic topic creation."""
-    with KafkaCluster(tls=True, sasl=True, settings={"auto.create.topics.enable": "false"}) as cluster:
+    centre = None if _lacking_for_kerberos() else request.getfixturevalue("kdc")
+    settings = {"auto.create.topics.enable": "false", "delegation.token.secret.key": "any"}
+    with KafkaCluster(tls=True, sasl=True, kdc=centre, settings=settings) as cluster:
+        cluster.commands.create_topic("secured")
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def issuer() -> Issuer:
+    """Return who signs the tokens for Kafka 3.9."""
+    return Issuer()
+
+
+@pytest.fixture(scope="session")
+def secure_3_9(
+    request: pytest.FixtureRequest, issuer: Issuer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaCluster]:
+    """Run a broker of the last version with a 3 in front, with every kind of listener."""
+    centre = None if _lacking_for_kerberos() else request.getfixturevalue("kdc")
+    keys = tmp_path_factory.mktemp("issuer") / "jwks.json"
+    keys.write_text(json.dumps(issuer.jwks()))
+    settings = {"delegation.token.secret.key": "any"}
+    with KafkaCluster("3.9.1", tls=True, sasl=True, jwks_url=keys.as_uri(), kdc=centre, settings=settings) as cluster:
         cluster.commands.create_topic("secured")
         yield cluster
 

@@ -31,6 +31,7 @@ def cluster() -> Iterator[KafkaCluster]:
         ["consume", *ENOUGH_FOR_JAVA],
         ["bulk", "--consume", *FEW, "--only", "kwire,confluent"],
         ["groups", "--parts", "consume,share", *FEW[:2], "--rounds", "1", "--only", "kwire,confluent,aio"],
+        ["queue", "--records", "500", "--warmup", "100", "--rounds", "1", "--sizes", "256", "--only", "queue,plain"],
         ["latency", "--records", "10", "--rounds", "1"],
         ["memory", *FEW],
         ["codecs", "--rounds", "1", "--bytes", "1000"],
@@ -43,6 +44,7 @@ def cluster() -> Iterator[KafkaCluster]:
         "consume-java",
         "bulk-consume",
         "groups",
+        "queue",
         "latency",
         "memory",
         "codecs",
@@ -52,7 +54,7 @@ def test_bench(arguments: list[str], cluster: KafkaCluster, tmp_path: Path, caps
     if arguments[0] not in ("memory", "codecs"):  # one stops its broker for a while, the other has none
         arguments = [*arguments, "--bootstrap", cluster.bootstrap]
     files = tmp_path / "found.json", tmp_path / "found.svg"
-    plots = [] if arguments[0] == "groups" else ["--svg", str(files[1])]
+    plots = [] if arguments[0] in ("groups", "queue") else ["--svg", str(files[1])]
     code = main([*arguments, "--json", str(files[0]), *plots])
     printed = capsys.readouterr().out
     assert code == 0, printed

@@ -14,9 +14,10 @@ from brokers.certificates import KEY_PASSWORD, Certificates
 from brokers.cluster import NEWEST, KafkaCluster
 from brokers.configuration import HOST, USERS
 
-from kwire import Consumer, Producer, Sasl, Tls
+from kwire import Admin, Consumer, Producer, Sasl, Tls
 from kwire.broker import Cluster
 from kwire.errors import AuthenticationError, DeliveryError, KwireError, TlsError
+from tests.waiting import wait_until
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PASSWORD = USERS["alice"]
@@ -38,13 +39,15 @@ class Secured:
         return self.tls(**files, **changes)
 
 
-@pytest.fixture(scope="module", params=["embedded", f"kafka-{NEWEST}"])
+@pytest.fixture(scope="module", params=["embedded", f"kafka-{NEWEST}", "kafka-3.9.1"])
 def secured(request: pytest.FixtureRequest, secure: KafkaCluster) -> Iterator[Secured]:
+    if request.param != "embedded":
+        real = secure if request.param.endswith(NEWEST) else request.getfixturevalue("secure_3_9")
+        assert real.certificates is not None
+        yield Secured(request.param, {name: real.addresses(name) for name in real.listeners}, real.certificates)
+        return
     files = secure.certificates
     assert files is not None
-    if request.param != "embedded":
-        yield Secured(request.param, {name: secure.addresses(name) for name in secure.listeners}, files)
-        return
     # A broker with a CA requires a certificate of every client, so `tls` and `mtls` are two clusters.
     server = Tls(cert_file=str(files.server_cert_file), key_file=str(files.server_key_file))
     strict = Tls(ca_file=str(files.ca_file), cert_file=server.cert_file, key_file=server.key_file)
@@ -129,6 +132,48 @@ def test_broker_whose_name_is_not_in_its_certificate(secured: Secured) -> None:
     error = failure(secured.addresses["tls"], tls=secured.tls(server_name="elsewhere.example"))
     assert isinstance(error, TlsError)
     assert "elsewhere.example" in str(error)
+
+
+def test_revoked_certificate_of_the_broker(secured: Secured) -> None:
+    round_trip(secured.addresses["tls"], tls=secured.tls(crl_file=str(secured.files.empty_crl_file)))
+    error = failure(secured.addresses["tls"], tls=secured.tls(crl_file=str(secured.files.crl_file)))
+    assert isinstance(error, TlsError)
+    assert "revoked" in str(error)
+
+
+def test_principal_of_a_certificate(secured: Secured) -> None:
+    """Every broker says the same of a name with types and characters that Java writes in its own way."""
+    named = str(secured.files.named_client_file)
+    owners = []
+    for tls in (secured.mutual_tls(), secured.tls(cert_file=named)):
+        with Admin(secured.addresses["mtls"], tls=tls) as admin:
+            owners.append(admin.tokens.create(timeout=30).owner)
+    email = b"me@kwire.test"
+    assert owners == [
+        "User:CN=kwire-client",
+        f"User:1.2.840.113549.1.9.1=#16{len(email):02x}{email.hex()},CN=\\ me\\ ,DC=kwire,"
+        'OU=c\\"d\\<e\\>\\;\\#\\\\,OU=a\\=b,O=Ä\\, B \\+ C,C=DE',
+    ]
+
+
+def test_delegation_token(secured: Secured) -> None:
+    bootstrap = secured.addresses["sasl"]
+    with Admin(bootstrap, sasl=Sasl("SCRAM-SHA-512", "alice", PASSWORD)) as admin:
+        token = admin.tokens.create(timeout=30)
+        # A broker knows a token only once the controller has told it.
+        wait_until(lambda: token.id in [one.id for one in admin.tokens.list(timeout=30)])
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            login = Sasl.delegation_token(token.id, token.hmac, mechanism)
+            round_trip(bootstrap, sasl=login)
+        error = failure(bootstrap, sasl=Sasl.delegation_token(token.id, b"guess"))
+        assert isinstance(error, AuthenticationError)
+        assert token.id in str(error)
+        assert token.password not in str(error)
+        with Admin(bootstrap, sasl=login) as by_token, pytest.raises(KwireError, match=r"(?i)delegation"):
+            by_token.tokens.create(timeout=30)  # a token cannot make another
+        admin.tokens.expire(token, timeout=30)
+        wait_until(lambda: token.id not in [one.id for one in admin.tokens.list(timeout=30)])
+    assert isinstance(failure(bootstrap, sasl=login), AuthenticationError)
 
 
 def test_client_without_the_required_certificate(secured: Secured) -> None:

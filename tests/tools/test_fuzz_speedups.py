@@ -10,7 +10,8 @@ from checks import sanitize
 
 from tests.wire.speedups import needs_c
 
-pytestmark = [needs_c, pytest.mark.timeout(900)]  # the sanitizers slow everything down, the compiler too
+# The sanitizers slow everything down, the compiler too.
+pytestmark = [needs_c, pytest.mark.programs, pytest.mark.timeout(900)]
 
 # In a new process all of kwire uses the C code compiled with the sanitizers.
 BEGINNING = (

@@ -12,7 +12,7 @@ from kwire import errors
 from kwire.cli.app import COMMANDS
 from kwire.cluster import ClientConfig
 from kwire.errors import ErrorCode
-from kwire.options import options_of
+from kwire.option_checks import options_of
 
 PAGES = Path(__file__).parents[2] / "tools" / "pages"
 

@@ -77,13 +77,26 @@ def test_docker_runs_only_on_request_and_in_ci(copy: Path, part: str) -> None:
     assert images(run(copy, "tools/test", part, CI="true")[1]) == wanted * 2
 
 
+@pytest.mark.parametrize("failing", ["--ignore=tests/live", "-m live or spark tests/live"])
+def test_a_failure_in_either_half_of_the_tests_with_brokers_fails(copy: Path, failing: str) -> None:
+    write_program(copy / "bin" / "pytest", f'echo "report of $*"; [[ "$*" != *"{failing}"* ]]\n')
+    assert run(copy, "tools/test")[0] == 1
+
+
+def test_unit_and_programs_are_all_tests_without_a_jvm(copy: Path) -> None:
+    last = [run(copy, "tools/test", part)[1][-1] for part in ("unit", "programs")]
+    marks = [line.partition(" -m ")[2] for line in last]
+    assert marks == ["not live and not spark and not programs", "programs and not live and not spark"]
+
+
 def test_ci_runs_everything(copy: Path) -> None:
     code, done, _ = run(copy, ".ci/run")
     assert code == 0
     assert images(done) == ["image engine", "image build", "image stop"]
     runs = [line for line in done if line.startswith("pytest ")]
     assert any("-m not live and not spark" in line for line in runs)
-    assert any("-m live or spark" in line for line in runs)
+    with_brokers = [line for line in runs if "-m live or spark" in line]
+    assert sorted(line.split()[-1] for line in with_brokers) == ["--ignore=tests/live", "tests/live"]
     assert {"ruff check .", "mypy --no-error-summary", "python tools/checks/sanitize.py short"} <= set(done)
 
 

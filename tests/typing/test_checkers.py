@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.programs
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 

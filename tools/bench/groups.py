@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.contest import Result, Tell, chosen_names, compete, take_turn
 from bench.counting import FETCH, HEARTBEATS, CountingRelay
+from bench.parts import Part
 from bench.report import Column, ratio_columns
 from bench.stand import Stand
 from bench.task import Sample, Task
@@ -26,15 +27,6 @@ _PHASE_S = 3.7
 _WORK_S = 0.01
 _CONCURRENCY = 64
 _GROUP_RESOURCE = 32
-
-
-class Part(NamedTuple):
-    """Name a part of the bench, its function, and the columns of its tables."""
-
-    run: Callable[[argparse.Namespace, Stand, Tell], Iterator[Result]]
-    columns: Sequence[Column]
-    rounds: int
-    help: str
 
 
 class _Groups:
@@ -197,10 +189,10 @@ def share(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Res
     records = min(options.records, 500_000)  # a broker gives out no more than 2,000 records of a partition at once
     title = f"share groups: {records:,} records of 100 B, partitions: 4"
     case = Task("", stand.bootstrap, "", records, 20_000, 100, 4)
-    yield _read_all("groups-share", title, case, options, stand, tell, lambda group: _from_earliest(stand, group))
+    yield _read_all("groups-share", title, case, options, stand, tell, lambda group: from_earliest(stand, group))
 
 
-def _from_earliest(stand: Stand, group: str) -> None:
+def from_earliest(stand: Stand, group: str) -> None:
     """Let a share group begin at the earliest offset, which only its config at the broker can say."""
     from kwire.cluster import ClientConfig
     from kwire.cluster.requests import ToAny
@@ -236,7 +228,7 @@ PARTS: Mapping[str, Part] = {
             _US_CPU, *ratio_columns("per_cpu", "records a CPU-second", _KWIRE), _PER_SECOND,
             *ratio_columns("per_second", "records a second", [*_KWIRE, "kwire C, async iteration, classic"]),
         ],
-        5, "subscribed consumers, against assigned ones and peers",
+        "subscribed consumers, against assigned ones and peers", 5,
     ),
     "rebalance": Part(
         rebalance,
@@ -245,11 +237,11 @@ PARTS: Mapping[str, Part] = {
             *ratio_columns("seconds", "seconds", ["kwire C"], is_less_better=True),
             Column("CPU seconds", "cpu_seconds"),
         ],
-        3, "members that join, until all own partitions and read",
+        "members that join, until all own partitions and read", 3,
     ),
     "process": Part(
-        process, [_PER_SECOND, Column("% of the\nideal", "percent"), Column("us a record", "us"), _US_CPU], 3,
-        "consumer.process, with work and without",
+        process, [_PER_SECOND, Column("% of the\nideal", "percent"), Column("us a record", "us"), _US_CPU],
+        "consumer.process, with work and without", 3,
     ),
     "idle": Part(
         idle,
@@ -259,7 +251,7 @@ PARTS: Mapping[str, Part] = {
             *ratio_columns("fetch_bytes_s", "bytes", ["kwire C, classic"], is_less_better=True),
             Column("bytes of heartbeats\na second", "heartbeat_bytes_s"),
         ],
-        2, "members that wait: CPU time, and bytes on the wire",
+        "members that wait: CPU time, and bytes on the wire", 2,
     ),
     "share": Part(
         share,
@@ -267,23 +259,6 @@ PARTS: Mapping[str, Part] = {
             _US_CPU, _PER_SECOND,
             *ratio_columns("per_second", "records a second", ["kwire C, implicit", "kwire C, explicit"]),
         ],
-        3, "a share consumer, against a plain one and Java's",
+        "a share consumer, against a plain one and Java's", 3,
     ),
 }  # fmt: skip
-
-
-def add_arguments(one: argparse.ArgumentParser) -> None:
-    said = "; ".join(f"{name}: {part.help}" for name, part in PARTS.items())
-    one.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS), metavar="PART,...", help=said)
-
-
-def run(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[tuple[Result, Sequence[Column]]]:
-    """Yield the results of the chosen parts, each with its columns."""
-    unknown = [name for name in options.parts if name not in PARTS]
-    if unknown:
-        raise SystemExit(f"there is no part {unknown[0]!r}; there are: {', '.join(PARTS)}")
-    for name in options.parts:
-        part = PARTS[name]
-        rounds = options.rounds or part.rounds
-        for result in part.run(argparse.Namespace(**{**vars(options), "rounds": rounds}), stand, tell):
-            yield result, part.columns

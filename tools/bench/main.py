@@ -12,8 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import codec_speed, groups, latency, memory, protocol, quoted, records, report, spark_speed, throughput
+from bench import (
+    codec_speed,
+    groups,
+    latency,
+    memory,
+    protocol,
+    queues,
+    quoted,
+    records,
+    report,
+    spark_speed,
+    throughput,
+)
 from bench.contest import Result, Tell
+from bench.parts import add_parts, run_parts
 from bench.plot import write_svg
 from bench.report import Column, ratio_columns
 from bench.stand import Stand
@@ -129,7 +142,13 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument("--consume", action="store_true", help="read in bulk instead")
         if name == "spark":
             ways = spark_speed.WAYS
-            one.add_argument("--way", nargs=1, choices=ways, default=ways, help="only this one (default: both)")
+            one.add_argument(
+                "--way",
+                nargs=1,
+                choices=[*ways, spark_speed.BATCHES],
+                default=ways,
+                help="only this one (default: write and read); batches: exactly once against at least once",
+            )
     one = verbs.add_parser("codecs", help="gzip, snappy, lz4, zstd: in one process, without a broker")
     one.add_argument("--rounds", type=int, default=7, help="default: 7")
     one.add_argument("--bytes", type=int, default=100_000, help="size of the data to compress (default: 100,000)")
@@ -148,7 +167,17 @@ def parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--only", type=_words, help="only the contestants whose names begin so")
     one.add_argument("--json", type=Path, help="write every sample to this file")
-    groups.add_arguments(one)
+    add_parts(one, groups.PARTS)
+    one = verbs.add_parser("queue", help="queues: consumers, handlers, producers, latency, memory, many queues, shares")
+    one.add_argument("--bootstrap", help="an existing cluster (default: start one broker)")
+    one.add_argument("--files", type=Path, metavar="FOLDER", help=_FILES)
+    one.add_argument("--rounds", type=int, default=3, help="default: 3")
+    one.add_argument("--records", type=int, default=100_000, help="default: 100,000")
+    one.add_argument("--warmup", type=int, default=5_000, help="messages before the clock starts (default: 5,000)")
+    one.add_argument("--sizes", type=_numbers, default=[256, 1_024, 8_192], help="default: 256,1024,8192")
+    one.add_argument("--only", type=_words, help="only the contestants whose names begin so")
+    one.add_argument("--json", type=Path, help="write every sample to this file")
+    add_parts(one, queues.PARTS)
     verbs.add_parser("settings", help="the settings of every contestant, with reasons")
     verbs.add_parser("quote", help="write the tables of README.md and docs/speed.md from docs/bench/")
     return top
@@ -163,10 +192,11 @@ def run(options: argparse.Namespace, command: Sequence[str], tell: Tell) -> list
     if options.bench == "codecs":
         found = codec_speed.compression(options, tell)
         return show(found, options, report.circumstances("no broker", command), _CODECS, ("mb_s", "MB a CPU-second"))
-    if options.bench == "groups":
+    parts = {"groups": groups.PARTS, "queue": queues.PARTS}
+    if options.bench in parts:
         with Stand(options.bootstrap, options.files) as stand:
             about = report.circumstances(stand.broker, command)
-            return show_each(groups.run(options, stand, tell), options, about, None)
+            return show_each(run_parts(parts[options.bench], options, stand, tell), options, about, None)
     bench = BENCHES[options.bench]
     with Stand(options.bootstrap, options.files) as stand:
         about = report.circumstances(stand.broker, command)

@@ -107,6 +107,10 @@ class Stand:
                 future.result()
         self._topics.difference_update(names)
 
+    def delete_prefixed(self, prefix: str) -> None:
+        """Delete what a contestant created."""
+        self.delete(*(name for name in self._admin.list_topics(timeout=30).topics if name.startswith(prefix)))
+
     def count(self, topic: str, partitions: int) -> int:
         """Return the number of records of a topic, from its end offsets."""
         latest = _admin.OffsetSpec.latest()

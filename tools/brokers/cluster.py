@@ -19,11 +19,14 @@ from brokers.certificates import Certificates, make_certificates
 from brokers.commands import Commands
 from brokers.configuration import HOST, SCRAM_MECHANISMS, USERS, Node, Plan
 from brokers.jars import fetch_jars, version_numbers
+from brokers.kdc import Kdc
 from brokers.probe import free_ports, wait_for_port, wait_until_up
 from brokers.process import JavaProcess, java_command, run_java
 
 NEWEST = "4.3.1"
 _START_TIMEOUT_S = 90
+# A broker asks only the URLs that this property of its JVM names.
+_ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 # Any 16 bytes, in URL-safe base64.
 _CLUSTER_ID = "a3dpcmUta2Fma2EtdGVzdA"
 
@@ -32,8 +35,10 @@ class KafkaCluster:
     """Run `nodes` brokers of a `version`, with ids from 1. Use it as a context manager, or call `start` and `stop`.
 
     The listener `plaintext` always exists. `tls` adds the listeners `tls` and `mtls` (which requires a client
-    certificate), `sasl` adds `sasl`, and both together also add `sasl_tls`. `relayed` adds a listener of that name that
-    is advertised as the port "relay": the caller forwards connections from there to the port "relayed".
+    certificate), `sasl` adds `sasl`, and both together also add `sasl_tls`. `jwks_url` adds `oauth`, which verifies
+    tokens by the keys at that URL, and with `tls` `oauth_tls`. `kdc` adds `kerberos`, whose clients have its tickets.
+    `relayed` adds a listener of that name that is advertised as the port "relay": the caller forwards connections from
+    there to the port "relayed".
 
     `settings` are added to every server.properties. Without `is_brief` a broker starts slowly and then is fast, for
     benchmarks. All files are in a new folder in `parent`, by default the folder for temporary files.
@@ -47,6 +52,8 @@ class KafkaCluster:
         tls: bool = False,
         sasl: bool = False,
         relayed: bool = False,
+        jwks_url: str | None = None,
+        kdc: Kdc | None = None,
         partitions: int = 1,
         settings: Mapping[str, str] | None = None,
         heap_mb: int = 320,
@@ -61,7 +68,11 @@ class KafkaCluster:
         self._heap_mb = heap_mb
         self._detached = detached
         self._is_brief = is_brief
-        chosen = configuration.listeners(version, tls=tls, sasl=sasl, relayed=relayed)
+        chosen = configuration.listeners(
+            version, tls=tls, sasl=sasl, relayed=relayed, oauth=jwks_url is not None, kerberos=kdc is not None
+        )
+        self._jwks_url = jwks_url
+        self._kdc = kdc
         self._plan = self._make_plan(nodes, chosen, partitions, settings or {})
         self._processes: dict[int, JavaProcess] = {}
         self._zookeeper: JavaProcess | None = None
@@ -81,6 +92,8 @@ class KafkaCluster:
             zookeeper_port=None if configuration.is_kraft(self.version) else ports[-1],
             certificates=self.certificates,
             settings=settings,
+            jwks_url=self._jwks_url,
+            keytab=(self._kdc.service, self._kdc.keytab) if self._kdc else None,
         )
 
     @property
@@ -232,6 +245,10 @@ class KafkaCluster:
         command = java_command(
             self.jars, main, [str(file)], heap_mb=heap_mb, log4j=self._log4j, login_file=login_file,
             is_brief=self._is_brief,
+            options=[
+                *([f"-D{_ALLOWED_URLS}={self._jwks_url}"] if self._jwks_url else []),
+                *([f"-Djava.security.krb5.conf={self._kdc.config}"] if self._kdc else []),
+            ],
         )  # fmt: skip
         return JavaProcess(command, file.with_suffix(".log"), detached=self._detached)
 

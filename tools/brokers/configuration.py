@@ -26,7 +26,12 @@ MAX_MESSAGE_BYTES = 1_048_588
 PLAIN_LISTENERS = {"plaintext": "PLAINTEXT"}
 TLS_LISTENERS = {"tls": "SSL", "mtls": "SSL"}
 SASL_LISTENERS = {"sasl": "SASL_PLAINTEXT"}
+# Its tokens are verified by the keys at a URL.
+OAUTH_LISTENERS = {"oauth": "SASL_PLAINTEXT"}
+OAUTH_TLS_LISTENERS = {"oauth_tls": "SASL_SSL"}
 SASL_TLS_LISTENERS = {"sasl_tls": "SASL_SSL"}
+# Its clients have tickets (GSSAPI).
+KERBEROS_LISTENERS = {"kerberos": "SASL_PLAINTEXT"}
 # The `relayed` listener is advertised as the port "relay", where another program listens and forwards the bytes.
 RELAYED_LISTENERS = {"relayed": "PLAINTEXT"}
 _ADVERTISED_PORTS = {"relayed": "relay"}
@@ -52,6 +57,8 @@ class Plan:
     zookeeper_port: int | None
     certificates: Certificates | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    jwks_url: str | None = None
+    keytab: tuple[str, Path] | None = None  # the brokers' principal in Kerberos, and the file with its keys
 
     @property
     def is_kraft(self) -> bool:
@@ -71,7 +78,9 @@ def needs_login_file(version: str) -> bool:
     return version_numbers(version) < (2,)
 
 
-def listeners(version: str, *, tls: bool, sasl: bool, relayed: bool = False) -> dict[str, str]:
+def listeners(
+    version: str, *, tls: bool, sasl: bool, relayed: bool = False, oauth: bool = False, kerberos: bool = False
+) -> dict[str, str]:
     if tls and not is_kraft(version):
         raise ValueError(f"TLS listeners need Kafka 3.3 or newer, not {version}")
     if sasl and not has_sasl(version):
@@ -85,6 +94,10 @@ def listeners(version: str, *, tls: bool, sasl: bool, relayed: bool = False) -> 
         chosen |= SASL_LISTENERS
     if tls and sasl:
         chosen |= SASL_TLS_LISTENERS
+    if oauth:
+        chosen |= OAUTH_LISTENERS | (OAUTH_TLS_LISTENERS if tls else {})
+    if kerberos:
+        chosen |= KERBEROS_LISTENERS
     if relayed:
         chosen |= RELAYED_LISTENERS
     return chosen
@@ -105,6 +118,11 @@ def server_properties(plan: Plan, node: Node) -> str:
         settings |= _tls(plan.certificates)
     if any(protocol.startswith("SASL") for protocol in plan.listeners.values()):
         settings |= _sasl(plan.version, plan.listeners)
+    if plan.jwks_url is not None:
+        for name in (OAUTH_LISTENERS | OAUTH_TLS_LISTENERS).keys() & plan.listeners.keys():
+            settings |= _oauth(name, plan.jwks_url)
+    if plan.keytab is not None:
+        settings |= _kerberos(*plan.keytab)
     return _properties({**settings, **plan.settings})
 
 
@@ -222,11 +240,36 @@ def _sasl(version: str, listeners: Mapping[str, str]) -> dict[str, str]:
     for name, protocol in listeners.items():
         if not protocol.startswith("SASL"):
             continue
+        if name in (*OAUTH_LISTENERS, *OAUTH_TLS_LISTENERS, *KERBEROS_LISTENERS):
+            continue
         prefix = f"listener.name.{name}"
         settings[f"{prefix}.plain.sasl.jaas.config"] = f"{_PLAIN_MODULE} required {_users()};"
         for mechanism in SCRAM_MECHANISMS:
             settings[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = f"{_SCRAM_MODULE} required;"
     return settings
+
+
+def _oauth(listener: str, jwks_url: str) -> dict[str, str]:
+    package = "org.apache.kafka.common.security.oauthbearer"
+    prefix = f"listener.name.{listener}"
+    return {
+        f"{prefix}.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{prefix}.oauthbearer.sasl.jaas.config": f"{package}.OAuthBearerLoginModule required;",
+        f"{prefix}.oauthbearer.sasl.server.callback.handler.class": f"{package}.OAuthBearerValidatorCallbackHandler",
+        "sasl.oauthbearer.jwks.endpoint.url": jwks_url,
+        "sasl.oauthbearer.expected.audience": "kafka",
+    }
+
+
+def _kerberos(principal: str, keytab: Path) -> dict[str, str]:
+    module = "com.sun.security.auth.module.Krb5LoginModule"
+    prefix = "listener.name.kerberos"
+    options = f"useKeyTab=true storeKey=true keyTab={_quoted(str(keytab))} principal={_quoted(principal)}"
+    return {
+        f"{prefix}.sasl.enabled.mechanisms": "GSSAPI",
+        f"{prefix}.gssapi.sasl.jaas.config": f"{module} required {options};",
+        "sasl.kerberos.service.name": principal.partition("/")[0],
+    }
 
 
 def _users() -> str:

@@ -3,7 +3,8 @@
 The folder is `.cache/jars/<artifact>-<version>`. It is filled under another name and renamed when complete, so it is
 either absent or complete, even if two processes fetch it at once. The artifact `kafka` means a broker: the Scala build
 that each version is known to run with, and its missing dependencies (`_BROKERS`). `spark-sql-kafka` means Spark's own
-connector without Spark, `parallel-consumer-core` Confluent's parallel consumer. Maven handles checksums, mirrors and
+connector without Spark, `parallel-consumer-core` Confluent's parallel consumer, `mock-oauth2-server` NAV's OIDC server
+for tests. Maven handles checksums, mirrors and
 proxies.
 """
 
@@ -46,6 +47,7 @@ _BESIDE = {"kafka-clients": ("com.fasterxml.jackson.core:jackson-databind:2.19.4
 _SPARK = "org.apache.spark"
 _SPARK_TOKENS = f"{_SPARK}:spark-token-provider-kafka-0-10_2.13:4.0.0"
 
+_OIDC_SERVER = "no.nav.security"
 _PARALLEL_CONSUMER = "io.confluent.parallelconsumer"
 
 # Never on the class path: kafka-tools depends on all of Kafka Connect and its web server, the old artifacts on JMX jars
@@ -73,6 +75,8 @@ def coordinates(artifact: str, version: str) -> list[str]:
         return [f"{_SPARK}:spark-sql-kafka-0-10_2.13:{version}", _SPARK_TOKENS]
     if artifact == "parallel-consumer-core":
         return [f"{_PARALLEL_CONSUMER}:{artifact}:{version}"]
+    if artifact == "mock-oauth2-server":
+        return [f"{_OIDC_SERVER}:{artifact}:{version}"]
     if artifact != "kafka":
         return [f"{_GROUP}:{artifact}:{version}", *_BESIDE.get(artifact, ())]
     numbers = version_numbers(version)

@@ -30,9 +30,9 @@ def java() -> str:
 
 def java_command(
     jars: Path, main: str, arguments: Sequence[str], *, heap_mb: int, log4j: Path, login_file: Path | None = None,
-    is_brief: bool = True,
+    is_brief: bool = True, options: Sequence[str] = (),
 ) -> list[str]:  # fmt: skip
-    """Return the command line that runs a class of a folder of jars.
+    """Return the command line that runs a class of a folder of jars. `options` are further ones of the JVM.
 
     With `is_brief` the JVM uses only its first compiler, which halves the start but is slower in the long run.
     """
@@ -42,7 +42,7 @@ def java_command(
         "-Djava.net.preferIPv4Stack=true", "-Djava.awt.headless=true", "-Dfile.encoding=UTF-8",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", f"-Dlog4j.configuration=file:{log4j}",
         *([f"-Djava.security.auth.login.config={login_file}"] if login_file else []),
-        "-cp", f"{jars}/*", main, *arguments,
+        *options, "-cp", f"{jars}/*", main, *arguments,
     ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 Each run starts its own brokers (fetched by Maven), sends numbered records from four threads with one idempotent
 kwire.Producer, copies them with transactional processes that are killed too, and reads both logs back with librdkafka
 and with kwire.Consumer. The exit code is 1 on any anomaly: a record lost, duplicated or out of order, or a partial
-transaction.
+transaction. `tools/chaos spark` kills processes of Spark instead: see its --help.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ _USUAL = ("new", "old")
 
 
 def main(arguments: Sequence[str]) -> int:
+    if arguments and arguments[0] == "spark":
+        from chaos_runs import spark_table  # it needs PySpark
+
+        return spark_table.main(arguments[1:])
     options = _parser().parse_args(arguments)
     console = Console()
     if options.list:

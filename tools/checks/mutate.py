@@ -1,8 +1,8 @@
 """Plant deliberate bugs, one at a time, in a copy of the tree, and check that the tests notice each.
 
 A bug is a small patch in tests/mutants/*.toml, with the tests that must fail. Without names it tries all bugs. With
---simulation the simulation must notice those marked for it, within 300 seeds of the scenarios of producers or 2,000 of
-those of groups. The tests run in pure Python, because the
+--simulation the simulation must notice those marked for it, within 300 seeds of the scenarios of producers, 2,000 of
+those of groups or 260 of those of queues. The tests run in pure Python, because the
 C accelerator replaces some Python code. Exit code 1 if a bug goes unnoticed or a patch does not apply exactly once.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = ROOT / "tests" / "mutants"
-SEEDS = {"producers": 300, "groups": 2_000}  # by kind of scenario
+SEEDS = {"producers": 300, "groups": 2_000, "queue": 260}  # by kind of scenario
 
 # What the tests read. Sources are copied, because they change while the tests run.
 _COPIED = ("kwire", "tests")

@@ -18,7 +18,7 @@ import click
 
 from kwire.cli.app import kwire as command_line
 from kwire.errors import ErrorCode, KwireError
-from kwire.options import options_of
+from kwire.option_checks import options_of
 
 ROOT = Path(__file__).resolve().parents[2]
 _LINE = re.compile(r"^\{\{ (\w+)(?: ([\w.]+))? \}\}$", re.MULTILINE)

@@ -48,6 +48,7 @@ APIS: Mapping[str, Callable[[Scene, int], Exchange]] = {
     "CreatePartitions": topics.create_partitions,
     "DescribeConfigs": topics.describe_configs,
     "IncrementalAlterConfigs": topics.incremental_alter_configs,
+    "AlterConfigs": topics.alter_configs,
     "DeleteTopics": topics.delete_topics,
     "AddPartitionsToTxn": transactions.add_partitions_to_txn,
     "AddOffsetsToTxn": transactions.add_offsets_to_txn,

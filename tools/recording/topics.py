@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.protocol.messages.alter_configs import AlterConfigsRequest
 from kwire.protocol.messages.create_partitions import CreatePartitionsRequest
 from kwire.protocol.messages.create_topics import CreateTopicsRequest
 from kwire.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -52,6 +53,14 @@ def incremental_alter_configs(scene: Scene, version: int) -> Exchange:
     config = kind.Config(name="retention.ms", config_operation=_SET, value="86400000")
     resource = kind(resource_type=_RESOURCE_TOPIC, resource_name=TOPIC, configs=[config])
     return scene.wire.exchange(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), version)
+
+
+def alter_configs(scene: Scene, version: int) -> Exchange:
+    """Replace all configs of a topic of its own: the others need what the topic of the scene has."""
+    kind = AlterConfigsRequest.Resource
+    config = kind.Config(name="retention.ms", value="86400000")
+    resource = kind(resource_type=_RESOURCE_TOPIC, resource_name=_new_topic(scene, "configured"), configs=[config])
+    return scene.wire.exchange(AlterConfigsRequest(resources=[resource], validate_only=False), version)
 
 
 def _new_topic(scene: Scene, kind: str) -> str:

@@ -1,12 +1,14 @@
 """Verifiable clients as processes, and what they have told: the services of kafkatest, on one machine.
 
-A `VerifiableConsumer` is the members of one group. Each runs kwire's client, Java's, or confluent-kafka's. What their
-event handlers assert is raised by the next wait, and by `stop_all`.
+A `VerifiableConsumer` is the members of one group. Each runs kwire's client, Java's, confluent-kafka's, or franz-go's.
+What their event handlers assert is raised by the next wait, and by `stop_all`.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from pathlib import Path
 from brokers.cluster import KafkaCluster
 from brokers.process import java_command
 
+from tests.conftest import missing
 from tests.live.system.handlers import (
     ConsumerEventHandler,
     ConsumerProtocolConsumerEventHandler,
@@ -29,12 +32,28 @@ from tests.live.system.handlers import (
 
 KWIRE = [sys.executable, "-c", "from kwire.cli import main; main()"]
 CONFLUENT = [sys.executable, str(Path(__file__).parent / "confluent_member.py")]
+FRANZ_GO = Path(__file__).parent / "franzgo"
+BUILT = Path(__file__).resolve().parents[3] / ".cache" / "franzgo"
 JAVA = "org.apache.kafka.tools.VerifiableConsumer"
 ASSIGNORS = "org.apache.kafka.clients.consumer."
+SHORT_NAMES = {"RangeAssignor": "range", "CooperativeStickyAssignor": "cooperative-sticky", "": "range"}
 CLASSIC, CONSUMER = "classic", "consumer"
 PATIENCE_S = 120.0
 # Events that are kept of each process, to explain a failure.
 _TAIL = 12
+
+
+@functools.cache
+def franz_go() -> str:
+    """Build the member by franz-go, and return its path; skip the test where there is no Go."""
+    go = shutil.which("go")
+    if go is None:
+        missing("no go on PATH")
+    done = subprocess.run(
+        [go, "build", "-o", str(BUILT), "."], cwd=FRANZ_GO, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return str(BUILT)
 
 
 class Service:
@@ -50,6 +69,7 @@ class Service:
         self._logs: list[Path] = []
 
     def launch(self, index: int, command: Sequence[str], handle: Callable[[Event], None]) -> None:
+        assert index not in self.processes or self.processes[index].poll() is not None, f"{index} runs already"
         log = self.cluster.directory / f"{type(self).__name__}-{id(self)}-{index}.log"
         with log.open("ab") as stderr:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
@@ -200,8 +220,8 @@ class VerifiableConsumer(Service):
 
     def _new_handler(self, client: str) -> ConsumerEventHandler:
         is_cooperative = self.assignor == "CooperativeStickyAssignor"
-        # librdkafka calls on_assigned a round after on_revoked, and returns records of what stays in between.
-        if self.protocol == CONSUMER or (is_cooperative and client == "confluent"):
+        # librdkafka and franz-go call on_assigned a round after on_revoked, and return records of what stays meanwhile.
+        if self.protocol == CONSUMER or (is_cooperative and client in ("confluent", "franz")):
             return ConsumerProtocolConsumerEventHandler(self.verify_offsets)
         if is_cooperative:
             return IncrementalAssignmentConsumerEventHandler(self.verify_offsets)
@@ -217,6 +237,8 @@ class VerifiableConsumer(Service):
         shared += ["--enable-autocommit"] if self.autocommit else []
         if client == "confluent":
             return [*CONFLUENT, self.topic, json.dumps(self._librdkafka_settings(instance))]
+        if client == "franz":
+            return [franz_go(), json.dumps(self._franz_go_settings(instance))]
         own = ["--bootstrap-server", self.cluster.bootstrap, *shared]
         if self.protocol == CLASSIC:
             own += ["--session-timeout", str(self.session_s * 1000), "--assignment-strategy"]
@@ -228,6 +250,13 @@ class VerifiableConsumer(Service):
             return command
         return [*KWIRE, "verifiable-consumer", *own]
 
+    def _franz_go_settings(self, instance: list[str]) -> dict[str, object]:
+        return {
+            "bootstrap": self.cluster.bootstrap, "topic": self.topic, "group": self.group, "protocol": self.protocol,
+            "assignor": SHORT_NAMES[self.assignor], "instance": instance[1] if instance else "",
+            "session_ms": self.session_s * 1000,
+        }  # fmt: skip
+
     def _librdkafka_settings(self, instance: list[str]) -> dict[str, object]:
         settings: dict[str, object] = {
             "bootstrap.servers": self.cluster.bootstrap, "group.id": self.group, "group.protocol": self.protocol
@@ -236,9 +265,7 @@ class VerifiableConsumer(Service):
             settings["group.instance.id"] = instance[1]
         if self.protocol == CLASSIC:
             settings["session.timeout.ms"] = self.session_s * 1000
-            settings["partition.assignment.strategy"] = {
-                "RangeAssignor": "range", "CooperativeStickyAssignor": "cooperative-sticky"
-            }[self.assignor]  # fmt: skip
+            settings["partition.assignment.strategy"] = SHORT_NAMES[self.assignor]
         return settings
 
     def _handle(self, handler: ConsumerEventHandler, event: Event) -> None:

@@ -64,6 +64,8 @@ def finish(brokers: KafkaCluster, consumer: VerifiableConsumer, producer: Verifi
         pytest.param(("kwire", "java", "confluent"), marks=pytest.mark.short),
         ("java", "kwire", "confluent"),
         ("confluent", "kwire", "kwire"),
+        ("franz", "kwire", "java"),
+        ("kwire", "franz", "confluent"),
     ],
     ids="-".join,
 )
@@ -90,7 +92,7 @@ def test_members_of_several_clients(
     finish(brokers, consumer, producer)
 
 
-@pytest.mark.parametrize("before", ["java", "confluent"])
+@pytest.mark.parametrize("before", ["java", "confluent", "franz"])
 def test_members_roll_from_another_client_to_kwire_and_back(
     brokers: KafkaCluster, run: Run, topic: str, protocol: str, before: str
 ) -> None:
@@ -130,13 +132,11 @@ def test_consumer_offline_migration(brokers: KafkaCluster, run: Run, topic: str,
     producer = run(VerifiableProducer(brokers, topic))
     producer.start()
     for following in (CLASSIC, protocol, CLASSIC):
+        if consumer.processes:
+            consumer.stop_all()
         consumer.protocol = following
         consumer.start()
         settle(consumer)
-        if following is not CLASSIC or consumer.num_rebalances() < 2:
-            consumer.stop_all()
-    consumer.start()
-    settle(consumer)
     finish(brokers, consumer, producer)
 
 

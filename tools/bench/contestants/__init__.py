@@ -114,9 +114,41 @@ CONTESTANTS: Mapping[str, Mapping[str, Contestant]] = {
         "Java, implicit": Contestant("peer_groups:java_shared"),
         "Java, plain": Contestant("java:consume"),
     },
+    "queues-consume": {
+        "queue, receive": Contestant("kwire_queues:receive", _C),
+        "queue, handle": Contestant("kwire_queues:handle", _C),
+        "queue, async": Contestant("kwire_queues:aio_receive", _C),
+        "queue, transactional": Contestant("kwire_queues:transactional", _C),
+        "plain, process": Contestant("kwire_queues:plain_process", _C),
+        "plain, poll": Contestant("kwire_queues:plain_poll", _C),
+    },
+    "queues-work": {
+        "queue, handle": Contestant("kwire_queues:handle_work", _C),
+        "plain, process": Contestant("kwire_queues:plain_work", _C),
+    },
+    "queues-send": {
+        "queue, send": Contestant("kwire_queues:send", _C),
+        "queue, send_many": Contestant("kwire_queues:send_many", _C),
+        "queue, async send": Contestant("kwire_queues:aio_send", _C),
+        "plain, send": Contestant("kwire_queues:plain_send", _C),
+    },
+    "queues-many": {"queue, send": Contestant("kwire_queues:send", _C)},
+    "queues-latency": {
+        "queue": Contestant("kwire_queues:latency", _C),
+        "plain": Contestant("kwire_queues:plain_latency", _C),
+    },
+    "queues-memory": {"queue": Contestant("kwire_queues:memory", _C)},
+    "queues-share": {
+        "queue, receive": Contestant("kwire_queues:shared", _C),
+        "Java, implicit": Contestant("peer_groups:java_shared"),
+    },
     "spark": {
         "kwire": Contestant("pyspark_job:kwire", _C),
         "Spark's connector": Contestant("pyspark_job:kafka"),
+    },
+    "spark-batches": {
+        "kwire, exactly once": Contestant("pyspark_job:exactly_once", _C),
+        "kwire, at least once": Contestant("pyspark_job:kwire", _C),
     },
 }
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from brokers.jars import fetch_jars
@@ -22,6 +24,8 @@ PRODUCER = {
     "kwire": {"kafka.linger.ms": str(LINGER_MS)},
     "kafka": {"kafka.linger.ms": str(LINGER_MS), "kafka.batch.size": str(BATCH_BYTES)},
 }
+# Of each write where batches are compared, as of a micro-batch.
+BATCH_ROWS = 100_000
 _VALUES = "payloads"  # the view of what is written
 
 
@@ -31,6 +35,10 @@ def kwire(task: Task, coordination: Coordination) -> Sample:
 
 def kafka(task: Task, coordination: Coordination) -> Sample:
     return _run(task, "kafka")
+
+
+def exactly_once(task: Task, coordination: Coordination) -> Sample:
+    return _run(task, "kwire", {"delivery": "exactly-once"})
 
 
 def _session(source: str) -> SparkSession:
@@ -58,15 +66,15 @@ def _session(source: str) -> SparkSession:
     return spark
 
 
-def _run(task: Task, source: str) -> Sample:
+def _run(task: Task, source: str, delivery: Mapping[str, str] = MappingProxyType({})) -> Sample:
     import pyspark
 
     spark = _session(source)
-    way = _write if task.options["way"] == "write" else _read
+    way = _read if task.options["way"] == "read" else partial(_write, delivery=delivery)
     values = spark.createDataFrame(list(enumerate(payloads(task.size))), "number LONG, value BINARY")
     values.cache().createOrReplaceTempView(_VALUES)
     call = partial(way, spark, source, task)
-    call(task.topic if way is _write else task.warm_topic, task.warmup)
+    call(task.warm_topic or task.topic, task.warmup)
     with Meter(session_cpu_seconds) as meter:
         call(task.topic, task.records)
     spark.stop()
@@ -74,16 +82,21 @@ def _run(task: Task, source: str) -> Sample:
     return meter.sample(task.records, version=f"Spark {pyspark.__version__}{connector}")
 
 
-def _write(spark: SparkSession, source: str, task: Task, topic: str, count: int) -> None:
-    from pyspark.sql.functions import broadcast, col, lit
+def _write(
+    spark: SparkSession, source: str, task: Task, topic: str, count: int, *, delivery: Mapping[str, str]
+) -> None:
+    from pyspark.sql.functions import broadcast, col
 
-    # A join makes a row cheap for Spark whatever its value is.
-    numbers = spark.range(0, count, 1, 4).select((col("id") % len(payloads(task.size))).alias("number"))
-    rows = numbers.join(broadcast(spark.table(_VALUES)), "number").select("value", lit(topic).alias("topic"))
-    options = {"kafka.bootstrap.servers": task.bootstrap, **PRODUCER[source]}
+    options = {"kafka.bootstrap.servers": task.bootstrap, "topic": topic, **PRODUCER[source], **delivery}
     if task.compression != "none":
         options["kafka.compression.type"] = task.compression
-    rows.write.format(source).options(**options).mode("append").save()
+    at_once = BATCH_ROWS if task.options["way"] == "batches" else count
+    for first in range(0, count, at_once):
+        # A join makes a row cheap for Spark whatever its value is.
+        ids = spark.range(first, min(count, first + at_once), 1, 4)
+        numbers = ids.select((col("id") % len(payloads(task.size))).alias("number"))
+        rows = numbers.join(broadcast(spark.table(_VALUES)), "number").select("value")
+        rows.write.format(source).options(**options).mode("append").save()
 
 
 def _read(spark: SparkSession, source: str, task: Task, topic: str, count: int) -> None:

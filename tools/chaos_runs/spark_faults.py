@@ -1,0 +1,57 @@
+"""Kill a process of Spark at a named step of a write exactly once.
+
+kwire calls `strike` with each step that a process reaches, if KWIRE_SPARK_FAULTS names it. The file in
+KWIRE_SPARK_STRIKE says where to strike, and is renamed by who does, so that each order is carried out once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+
+FAULTS, ORDER = "KWIRE_SPARK_FAULTS", "KWIRE_SPARK_STRIKE"
+HOOK = "chaos_runs.spark_faults:strike"
+WORKER, DRIVER = "worker", "driver"
+
+
+def order(path: Path, step: str, victim: str, *, skip: int = 0) -> None:
+    """Have the process that reaches `step` after `skip` others killed, or the driver's JVM."""
+    path.with_suffix(".struck").unlink(missing_ok=True)
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps({"step": step, "victim": victim, "skip": skip}))
+    draft.rename(path)
+
+
+def was_struck(path: Path) -> bool:
+    return path.with_suffix(".struck").exists()
+
+
+def strike(step: str) -> None:
+    path = Path(os.environ[ORDER])
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return
+    if found["step"] != step:
+        return
+    if found["skip"]:
+        order(path, step, found["victim"], skip=found["skip"] - 1)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(path.with_suffix(".struck"))
+        os.kill(os.getpid() if found["victim"] == WORKER else _jvm(), signal.SIGKILL)
+        signal.pause()  # until the JVM's end has ended this process
+
+
+def _jvm() -> int:
+    """Return the Java process that this Python worker descends from."""
+    pid = os.getpid()
+    while pid > 1:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        pid = int(next(line for line in lines if line.startswith("PPid:")).split()[1])
+        if Path(f"/proc/{pid}/comm").read_text().strip() == "java":
+            return pid
+    raise RuntimeError("this process descends from no JVM")
