@@ -36,7 +36,7 @@ def test_the_nearest_marker_wins(tmp_path: Path) -> None:
     source = """
 import pytest
 
-pytestmark = [pytest.mark.programs, pytest.mark.kafka_cluster(brokers=2, topics={"t": 2})]
+pytestmark = pytest.mark.kafka_cluster(brokers=2, topics={"t": 2})
 
 def test_of_the_module(kafka_cluster):
     assert len(kafka_cluster.brokers) == 2

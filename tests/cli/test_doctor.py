@@ -83,7 +83,7 @@ def test_sasl_of_a_property_file(tmp_path: Path) -> None:
         )
         ran = run("doctor", "--from-config", str(path), "-f", "table")
     assert ran.code == 0
-    assert "PLAIN as alice" in ran.stdout
+    assert "PLAIN with user 'alice'" in ran.stdout
     assert "secret" not in ran.stdout
 
 
