@@ -13,6 +13,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
+from brokers.class_archive import spark_environment
+from brokers.java import find_java
+
 
 def missing(what: str) -> NoReturn:
     """Skip the test, because `what` is missing; in CI, fail it."""
@@ -30,5 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell makes background programs and their children ignore SIGINT, but some tests send it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if find_java() is not None:
+        os.environ.update(spark_environment())
     # kafka-python reads its schemas by a function that Python 3.11 (not 3.13) deprecates.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")

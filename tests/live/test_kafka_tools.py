@@ -10,7 +10,8 @@ import pytest
 from brokers.cluster import NEWEST
 from brokers.configuration import log4j_properties
 from brokers.jars import fetch_jars
-from brokers.process import java_command, run_java
+from brokers.java import java_command
+from brokers.process import run_java
 
 from kwire import Admin, Producer
 from kwire.admin import Acl

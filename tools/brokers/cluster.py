@@ -19,9 +19,10 @@ from brokers.certificates import Certificates, make_certificates
 from brokers.commands import Commands
 from brokers.configuration import HOST, SCRAM_MECHANISMS, USERS, Node, Plan
 from brokers.jars import fetch_jars, version_numbers
+from brokers.java import java_command
 from brokers.kdc import Kdc
 from brokers.probe import free_ports, wait_for_port, wait_until_up
-from brokers.process import JavaProcess, java_command, run_java
+from brokers.process import JavaProcess, run_java
 
 NEWEST = "4.3.1"
 _START_TIMEOUT_S = 90
@@ -41,7 +42,8 @@ class KafkaCluster:
     there to the port "relayed".
 
     `settings` are added to every server.properties. Without `is_brief` a broker starts slowly and then is fast, for
-    benchmarks. All files are in a new folder in `parent`, by default the folder for temporary files.
+    benchmarks. `java_options` are further ones of the brokers' JVMs. All files are in a new folder in `parent`, by
+    default the folder for temporary files.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class KafkaCluster:
         heap_mb: int = 320,
         detached: bool = False,
         is_brief: bool = True,
+        java_options: Sequence[str] = (),
         parent: Path | None = None,
     ) -> None:
         self.version = version
@@ -68,6 +71,7 @@ class KafkaCluster:
         self._heap_mb = heap_mb
         self._detached = detached
         self._is_brief = is_brief
+        self._java_options = java_options
         chosen = configuration.listeners(
             version, tls=tls, sasl=sasl, relayed=relayed, oauth=jwks_url is not None, kerberos=kdc is not None
         )
@@ -248,6 +252,7 @@ class KafkaCluster:
             options=[
                 *([f"-D{_ALLOWED_URLS}={self._jwks_url}"] if self._jwks_url else []),
                 *([f"-Djava.security.krb5.conf={self._kdc.config}"] if self._kdc else []),
+                *self._java_options,
             ],
         )  # fmt: skip
         return JavaProcess(command, file.with_suffix(".log"), detached=self._detached)

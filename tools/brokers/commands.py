@@ -13,7 +13,8 @@ from pathlib import Path
 
 from brokers.configuration import log4j_properties
 from brokers.jars import version_numbers
-from brokers.process import java_command, run_java
+from brokers.java import java_command
+from brokers.process import run_java
 
 _NO_SETTINGS: Mapping[str, str] = {}
 

@@ -9,8 +9,9 @@ from typing import Self
 
 from brokers.configuration import log4j_properties
 from brokers.jars import fetch_jars
+from brokers.java import java_command
 from brokers.probe import free_ports, wait_for_port
-from brokers.process import JavaProcess, java_command
+from brokers.process import JavaProcess
 
 VERSION = "2.1.10"
 _START_TIMEOUT_S = 90

@@ -19,33 +19,6 @@ _LOG_TAIL_BYTES = 4_000
 _running: set[JavaProcess] = set()
 
 
-def java() -> str:
-    """Return the path of java: JAVA_HOME's, else the one on PATH."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin" if home else None)
-    if found is None:
-        raise SystemExit("no java in JAVA_HOME or on PATH: run `tools/env java`, or install a Java 17 or newer")
-    return found
-
-
-def java_command(
-    jars: Path, main: str, arguments: Sequence[str], *, heap_mb: int, log4j: Path, login_file: Path | None = None,
-    is_brief: bool = True, options: Sequence[str] = (),
-) -> list[str]:  # fmt: skip
-    """Return the command line that runs a class of a folder of jars. `options` are further ones of the JVM.
-
-    With `is_brief` the JVM uses only its first compiler, which halves the start but is slower in the long run.
-    """
-    haste = ["-XX:TieredStopAtLevel=1"] if is_brief else []
-    return [
-        java(), "-server", *haste, "-XX:+UseSerialGC", "-Xss512k", "-Xms32m", f"-Xmx{heap_mb}m",
-        "-Djava.net.preferIPv4Stack=true", "-Djava.awt.headless=true", "-Dfile.encoding=UTF-8",
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", f"-Dlog4j.configuration=file:{log4j}",
-        *([f"-Djava.security.auth.login.config={login_file}"] if login_file else []),
-        *options, "-cp", f"{jars}/*", main, *arguments,
-    ]  # fmt: skip
-
-
 class JavaProcess:
     """Control one running process: `pid`, `is_running`, the end of its log, and `stop`."""
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from brokers.cluster import KafkaCluster
-from brokers.process import java_command
+from brokers.java import java_command
 
 from tests.conftest import missing
 from tests.live.system.handlers import (

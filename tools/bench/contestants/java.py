@@ -15,7 +15,7 @@ import tempfile
 
 from brokers.cluster import NEWEST
 from brokers.jars import fetch_jars
-from brokers.process import java
+from brokers.java import java
 
 from bench.settings import JAVA_OPTIONS, JAVA_PRODUCER
 from bench.task import Coordination, Sample, Task, payloads

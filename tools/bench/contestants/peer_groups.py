@@ -14,7 +14,7 @@ from typing import Any
 import confluent_kafka
 from brokers.cluster import NEWEST
 from brokers.jars import fetch_jars
-from brokers.process import java
+from brokers.java import java
 
 from bench.contestants.idling import idle
 from bench.contestants.java import run_tool
