@@ -58,12 +58,14 @@ class _Link:
     client: Node
     broker: Node
     connection: CapturedConnection
+    address: Address  # of the broker
     session: Session | None = None  # while the tap authenticates
     waiting: list[Frame] = field(default_factory=list)  # requests until then
     in_flight: deque[_Request] = field(default_factory=deque)
     late: deque[tuple[float, Frame]] = field(default_factory=deque)  # delayed responses: when, frame
     paused: set[Node] = field(default_factory=set)
     requests: int = 0
+    is_dialed: bool = False
     sends_tokens: bool = False
     is_ending: bool = False
 
@@ -199,12 +201,11 @@ class Proxy:
             self._next_bootstrap += 1
         number = next(self._numbers)
         ends = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in (client, broker)]
-        link = _Link(node, ("broker", number), CapturedConnection(number, *ends))
+        link = _Link(node, ("broker", number), CapturedConnection(number, *ends), broker)
         if self._sasl is not None:
             link.session = Session.client(ends[1], sasl=self._sasl)
         self._links[node] = self._links[link.broker] = link
         self._recorder.opened(link.connection, client, broker)
-        self._selector.connect(link.broker, *broker)
 
     def _connected(self, node: Node) -> None:
         link = self._links.get(node)
@@ -296,6 +297,10 @@ class Proxy:
     def _request(self, link: _Link, frame: Frame) -> None:
         if link.is_ending:
             return
+        # Only now, so that the tap has seen what the client asked of a broker that is down.
+        if not link.is_dialed:
+            link.is_dialed = True
+            self._selector.connect(link.broker, *link.address)
         link.requests += 1
         found = request_key(frame)
         is_token = link.sends_tokens and not is_request(len(frame).to_bytes(4, "big") + bytes(frame[:300]))
