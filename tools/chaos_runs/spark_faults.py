@@ -1,15 +1,18 @@
 """Kill a process of Spark at a named step of a write exactly once.
 
 kwire calls `strike` with each step that a process reaches, if KWIRE_SPARK_FAULTS names it. The file in
-KWIRE_SPARK_STRIKE says where to strike, and is renamed by who does, so that each order is carried out once.
+KWIRE_SPARK_STRIKE says where to strike, and is renamed by who does, so that each order is carried out once. Tasks run
+side by side: who reads the order holds a lock on a file beside it until the order is counted down.
 """
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 FAULTS, ORDER = "KWIRE_SPARK_FAULTS", "KWIRE_SPARK_STRIKE"
@@ -25,25 +28,45 @@ def order(path: Path, step: str, victim: str, *, skip: int = 0) -> None:
     draft.rename(path)
 
 
+def cancel(path: Path) -> None:
+    with _locked(path):
+        path.unlink(missing_ok=True)
+
+
 def was_struck(path: Path) -> bool:
     return path.with_suffix(".struck").exists()
 
 
 def strike(step: str) -> None:
     path = Path(os.environ[ORDER])
+    with _locked(path):
+        victim = _take(path, step)
+    if victim is not None:
+        os.kill(os.getpid() if victim == WORKER else _jvm(), signal.SIGKILL)
+        signal.pause()  # until the JVM's end has ended this process
+
+
+def _take(path: Path, step: str) -> str | None:
+    """Count the order down, or take it: return whom this process is to kill, if anyone."""
     try:
         found = json.loads(path.read_text())
     except FileNotFoundError:
-        return
+        return None
     if found["step"] != step:
-        return
+        return None
+    victim: str = found["victim"]
     if found["skip"]:
-        order(path, step, found["victim"], skip=found["skip"] - 1)
-        return
-    with contextlib.suppress(FileNotFoundError):
-        path.rename(path.with_suffix(".struck"))
-        os.kill(os.getpid() if found["victim"] == WORKER else _jvm(), signal.SIGKILL)
-        signal.pause()  # until the JVM's end has ended this process
+        order(path, step, victim, skip=found["skip"] - 1)
+        return None
+    path.rename(path.with_suffix(".struck"))
+    return victim
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        yield
 
 
 def _jvm() -> int:

@@ -56,7 +56,7 @@ def run_case(spark: Any, plan: dict[str, Any], case: dict[str, Any]) -> None:
             log.write("start\n")
         if _query(spark, plan, case, folder):
             break
-    order.unlink(missing_ok=True)
+    spark_faults.cancel(order)
     (folder / "done").write_text(str(spark_faults.was_struck(order)))
 
 
