@@ -201,6 +201,7 @@ class ParallelCalls(ABC, Generic[R]):
         self._has_run = True
         self._workers.start()
         try:
+            await self._begin_run()
             while not self._is_stopping:
                 try:
                     records: Sequence[R] = await self._poll()
@@ -214,6 +215,9 @@ class ParallelCalls(ABC, Generic[R]):
             await self._finish()
         if self._error is not None:
             raise self._error
+
+    async def _begin_run(self) -> None:
+        """Do what must be done before the first poll: nothing, for most."""
 
     async def _finish(self) -> None:
         partitions = self._queue.partitions()

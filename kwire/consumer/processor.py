@@ -15,7 +15,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -130,7 +130,7 @@ class ParallelProcessor(ParallelCalls[ConsumerRecord]):
     ) -> None:
         self._consumer = consumer
         self._options = options
-        self._lock = threading.Lock()  # guards what `processed` reads on the loop thread
+        self._lock = threading.Lock()  # guards what `processed` reads on the loop thread; taken before the queue's
         self._remembered: dict[TopicPartition, Offset] = {}  # committed, of partitions without records yet
         self._progress: dict[TopicPartition, PartitionProgress] = {}
         self._committed: dict[TopicPartition, Offset] = {}
@@ -161,6 +161,12 @@ class ParallelProcessor(ParallelCalls[ConsumerRecord]):
                 self._wake()
 
     # -- the polling thread or task
+
+    async def _begin_run(self) -> None:
+        """Remember what was committed of partitions that were assigned before `process` was called."""
+        partitions = self._consumer.assignment()
+        if partitions:
+            await self._remember(partitions)
 
     async def _poll(self) -> Sequence[ConsumerRecord]:
         return await self._consumer._poll(
@@ -226,9 +232,11 @@ class ParallelProcessor(ParallelCalls[ConsumerRecord]):
             self._consumer.resume([key for key in free if key in owned])
 
     def _is_full(self, partition: WorkPartition, waiting_max: int) -> bool:
+        with self._queue.has_work:
+            ahead = self._progress[partition.key].ahead
         return (
             partition.waiting >= max(1, waiting_max)
-            or self._progress[partition.key].ahead >= self._options.max_ahead
+            or ahead >= self._options.max_ahead
             or partition.key in self._full_metadata
         )
 
@@ -247,7 +255,8 @@ class ParallelProcessor(ParallelCalls[ConsumerRecord]):
         """Return up to where each partition is processed."""
         found: dict[TopicPartition, Offset] = {}
         for partition in self._queue.partitions():
-            with self._lock:
+            # Workers complete records under the lock of the queue.
+            with self._lock, self._queue.has_work:
                 progress = self._progress.get(partition.key)
                 if progress is None:  # dropped just now
                     continue
@@ -273,14 +282,24 @@ class ParallelProcessor(ParallelCalls[ConsumerRecord]):
         """Take part in a rebalance, after the user's callback."""
         if step.kind == "prepare":
             await self._revoking(step.partitions)
-        elif step.kind == "assign" and step.partitions and self._options.remember_gaps:
-            try:
-                committed = await self._consumer._committed(step.partitions)
-            except KwireError as error:
-                _log.warning("what was processed above the committed offsets is not known, and runs again: %s", error)
-                return
-            with self._lock:
-                self._remembered.update({key: offset for key, offset in committed.items() if offset is not None})
+        elif step.kind == "assign" and step.partitions:
+            await self._remember(step.partitions)
+
+    async def _remember(self, partitions: Collection[TopicPartition]) -> None:
+        """Look up which records above the committed offsets are complete, before any of them is polled."""
+        if not self._options.remember_gaps:
+            return
+        try:
+            committed = await self._consumer._committed(partitions)
+        except KwireError as error:
+            _log.warning("what was processed above the committed offsets is not known, and runs again: %s", error)
+            return
+        positions = {key: self._consumer._position_of(key) for key in committed}
+        with self._lock:
+            for key, offset in committed.items():
+                # A program that has sought to another offset wants all records from there.
+                if offset is not None and positions[key] in (None, offset.offset):
+                    self._remembered[key] = offset
 
     async def _revoking(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin no more work of partitions, and wait for calls that run, for the drain time at most."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -226,7 +227,8 @@ def test_retry_if_decides_what_is_tried_again(cluster: Cluster) -> None:
     assert attempts == [0]
 
 
-def test_what_is_complete_above_a_gap_does_not_run_again(cluster: Cluster) -> None:
+def process_all_but_5(cluster: Cluster) -> None:
+    """Process offsets 0 to 19 of partition 0, except 5, and leave the group."""
     fill(cluster, 20, keys=20, partition=0)
     release = threading.Event()
     started = threading.Event()
@@ -247,10 +249,56 @@ def test_what_is_complete_above_a_gap_does_not_run_again(cluster: Cluster) -> No
     thread.join(PATIENCE_SECONDS)
     assert committed(cluster)[0] == 5
     release.set()
-    recorder = Recorder(1)
-    recorder.run(consumer_of(cluster))
+
+
+@pytest.mark.parametrize("is_assigned_before", [False, True])
+def test_what_is_complete_above_a_gap_does_not_run_again(cluster: Cluster, is_assigned_before: bool) -> None:
+    process_all_but_5(cluster)
+    recorder, consumer = Recorder(1), consumer_of(cluster)
+    if is_assigned_before:
+        wait_until(lambda: len(consumer.assignment()) == 4)
+    recorder.run(consumer)
     assert [record.offset for record in recorder.records] == [5]
     assert committed(cluster)[0] == 20
+
+
+def test_gaps_are_remembered_by_a_consumer_that_assigns(cluster: Cluster) -> None:
+    process_all_but_5(cluster)
+    recorder, consumer = Recorder(1), Consumer(cluster.bootstrap, group="g", commit="marks")
+    consumer.assign([("orders", 0, 5)])
+    recorder.run(consumer)
+    assert [record.offset for record in recorder.records] == [5]
+
+
+def test_all_records_run_again_after_a_seek(cluster: Cluster) -> None:
+    process_all_but_5(cluster)
+    recorder, consumer = Recorder(13), consumer_of(cluster)
+    wait_until(lambda: len(consumer.assignment()) == 4)
+    consumer.seek("orders", 0, 7)
+    recorder.run(consumer, order="partition")
+    assert [record.offset for record in recorder.records] == list(range(7, 20))
+
+
+def test_commits_while_workers_complete_records(cluster: Cluster) -> None:
+    """Commits read on the loop thread what workers change."""
+    fill(cluster, 100_000, keys=100_000, partition=0)
+    passed = [threading.Event() for _ in range(100)]
+
+    def hold(record: ConsumerRecord) -> None:
+        thousand, rest = divmod(record.offset, 1_000)
+        if rest == 900:
+            passed[thousand].set()
+        elif rest == 3:  # so that many records are complete above the offset to commit
+            assert passed[thousand].wait(PATIENCE_SECONDS)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        recorder = Recorder(100_000, hold)
+        recorder.run(consumer_of(cluster, commit_interval_ms=1), concurrency=4)
+    finally:
+        sys.setswitchinterval(interval)
+    assert committed(cluster)[0] == 100_000
 
 
 def test_gaps_can_be_left_out_of_commits(cluster: Cluster) -> None:
