@@ -43,7 +43,8 @@ class World:
 
     def dead_letters(self) -> list[tuple[bytes | None, str]]:
         topic = "messages-dead-letters" if self.backend == "tracker" else "dlq.messages"
-        records = [one for index in range(3) for one in self.cluster.log(topic, index).records()]
+        partitions = self.cluster.call(lambda state, now: len(state.find_topic(topic).partitions))
+        records = [one for index in range(partitions) for one in self.cluster.log(topic, index).records()]
         return [(one.value, (dict(one.headers)["kwire-mq-reason"] or b"").decode()) for one in records]
 
 
