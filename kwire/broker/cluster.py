@@ -247,6 +247,21 @@ class Cluster:
         """Make another in-sync replica the leader, without loss. Raises BrokerError if `node` is not in the ISR."""
         self.call(lambda state, now: state.partition(topic, partition).move_leader(node, now))
 
+    def compact(self, topic: str, partition: int | None = None) -> None:
+        """Compact a partition now, or all of a topic, up to the last stable offset.
+
+        Unlike `cleanup.policy=compact` later, it includes the active segment and ignores lags and the dirty ratio.
+        Raises BrokerError.
+        """
+
+        def compact(state: ClusterState, now: float) -> None:
+            found = state.find_topic(topic)
+            chosen = found.partitions if partition is None else [state.partition(topic, partition)]
+            for one in chosen:
+                one.log.compact(state.wall_ms(now))
+
+        self.call(compact)
+
     def add_fault(self, effect: Effect, **match: Unpack[FaultKwargs]) -> Fault:
         """Make requests fail: `match` are the fields of `Fault`, such as `api=ApiKey.PRODUCE, times=3`.
 

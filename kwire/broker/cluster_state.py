@@ -144,6 +144,7 @@ class ClusterState:
         self._coordinator_moves = 0
         self._created = 0  # topics ever created: it selects the first leader of the next one
         self._schedule(options.retention_check_ms, self._retain)
+        self._schedule(options.cleaner_backoff_ms, self._clean_logs)
         self._schedule(options.offsets_retention_check_ms, self.offsets.expire)
 
     def wall_ms(self, now: float) -> int:
@@ -408,6 +409,12 @@ class ClusterState:
             partition.log.retain(wall_ms)
             partition.log.producers.expire(wall_ms - self.options.producer_id_expiration_ms)
         self.transactions.expire(wall_ms)
+
+    def _clean_logs(self, now: float) -> None:
+        wall_ms = self.wall_ms(now)
+        for partition in self.partitions():
+            if partition.settings.is_compacted:
+                partition.log.maybe_clean(wall_ms)
 
     def _schedule(self, interval_ms: int, action: Callable[[float], None]) -> None:
         def run(now: float) -> None:

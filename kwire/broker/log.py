@@ -1,8 +1,9 @@
 """The log of one partition, in memory: batches, offsets, timestamps, high watermark, transactions, leader epochs.
 
 It replaces everything that Kafka keeps in a partition's directory: segments, indexes, producer snapshots, the
-leader-epoch checkpoint. Batches are whole and of format v2 (see `log_validator`), stored as Fetch sends them. A log
-knows no topic, leader or request, and has no clock.
+leader-epoch checkpoint. Batches are whole and of format v2 (see `log_validator`), stored as Fetch sends them. Segments
+are only offsets where one would begin: the last one is active, and log compaction leaves it alone. A log knows no
+topic, leader or request, and has no clock.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
 from kwire.broker.diagnostics import logger
-from kwire.broker.options import Options, TopicSettings
+from kwire.broker.log_cleaner import clean
+from kwire.broker.options import INT_MAX, Options, TopicSettings
 from kwire.broker.producer_state import BatchMetadata, ProducerStateManager
 from kwire.errors import ErrorCode, broker_error
 from kwire.records import Batch, assign_offsets, decode_batches, encode_control_batch
@@ -117,6 +119,10 @@ class PartitionLog:
         self._base_offsets: list[int] = []  # base offsets of _batches
         self._max_timestamps: list[int] = []  # highest timestamp in _batches[:i+1]: never falls, so that bisect works
         self._is_new = True
+        self.segments: list[int] = [0]  # the base offset of each; the last one is active
+        self._segment_size_bytes = 0  # of the active segment
+        self._segment_began: tuple[int, int] | None = None  # its first batch: largest timestamp, wall time; None: empty
+        self.first_dirty_offset = 0  # below it the log is compacted (Kafka's cleaner-offset-checkpoint)
 
     def __iter__(self) -> Iterator[StoredBatch]:
         return iter(tuple(self._batches))
@@ -143,7 +149,11 @@ class PartitionLog:
                 return LogAppendInfo(
                     duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, is_duplicate=True
                 )
-        self._storage.check_space(sum(batch.size_bytes for batch in batches))
+        size = sum(batch.size_bytes for batch in batches)
+        if size > self.settings.segment_bytes:
+            why = f"{size} bytes in one append, segments have {self.settings.segment_bytes}"
+            raise broker_error(ErrorCode.RECORD_LIST_TOO_LARGE, why)
+        self._storage.check_space(size)
         time_ms = now_ms if self.settings.log_append_time else NO_TIMESTAMP
         base_offset = self.end_offset
         for batch in batches:
@@ -205,6 +215,8 @@ class PartitionLog:
         self.end_offset = self._batches[-1].last_offset + 1 if self._batches else self.start_offset
         self.high_watermark = min(self.high_watermark, self.end_offset)
         self.epochs = [(epoch, start) for epoch, start in self.epochs if start <= self.end_offset]
+        self.first_dirty_offset = min(self.first_dirty_offset, self.end_offset)
+        self._restore_segments()
         self._rebuild_producers()
 
     def _check_producer(self, batch: Batch) -> BatchMetadata | None:
@@ -243,6 +255,10 @@ class PartitionLog:
             compression=batch.compression,
         )
         self._is_new = False
+        self._maybe_roll(stored)
+        self._segment_size_bytes += len(stored.data)
+        if self._segment_began is None:
+            self._segment_began = (stored.max_timestamp_ms, now_ms)
         if not self.epochs or self.epochs[-1][0] < leader_epoch:
             self.epochs.append((leader_epoch, stored.base_offset))
         self._batches.append(stored)
@@ -257,7 +273,10 @@ class PartitionLog:
 
     def _update_producer(self, stored: StoredBatch) -> None:
         if stored.is_control:
-            control = stored.batch().control()
+            batch = stored.batch()
+            if not batch.count:
+                return  # log compaction removed the marker: its whole transaction is gone
+            control = batch.control()
             epoch = NO_EPOCH if control.coordinator_epoch is None else control.coordinator_epoch
             start = self.producers.end_transaction(
                 stored.producer_id, stored.producer_epoch, epoch, now_ms=stored.appended_ms
@@ -361,6 +380,125 @@ class PartitionLog:
             index += 1
         return index
 
+    # Segments.
+
+    def _maybe_roll(self, stored: StoredBatch) -> None:
+        """Begin a segment with this batch if the active one is full or too old (Kafka's LogSegment.shouldRoll)."""
+        if self._segment_began is None:
+            return
+        timestamp_ms, created_ms = self._segment_began
+        if timestamp_ms >= 0:
+            waited_ms = stored.max_timestamp_ms - timestamp_ms
+        else:
+            waited_ms = stored.appended_ms - created_ms
+        is_full = self._segment_size_bytes + len(stored.data) > self.settings.segment_bytes
+        if is_full or waited_ms > self.settings.segment_ms or stored.last_offset - self.segments[-1] > INT_MAX:
+            self._begin_segment(stored.base_offset)
+
+    def roll(self) -> None:
+        """Begin a new segment at the end of the log, unless the active one is empty."""
+        if self._segment_began is not None:
+            self._begin_segment(self.end_offset)
+
+    def _begin_segment(self, base_offset: int) -> None:
+        self.segments.append(base_offset)
+        self._segment_size_bytes = 0
+        self._segment_began = None
+
+    def _restore_segments(self) -> None:
+        """Drop the segments outside the log, and look at the batches of the active one."""
+        within = [base for base in self.segments if self.start_offset < base <= self.end_offset]
+        first = max((base for base in self.segments if base <= self.start_offset), default=self.start_offset)
+        self.segments = [first, *within]
+        active = self._batches[bisect_left(self._base_offsets, self.segments[-1]) :]
+        self._segment_size_bytes = sum(len(stored.data) for stored in active)
+        self._segment_began = (active[0].max_timestamp_ms, active[0].appended_ms) if active else None
+
+    def segment_batches(self, index: int) -> list[StoredBatch]:
+        """Return the batches of a segment by its place in `segments`."""
+        begin = bisect_left(self._base_offsets, self.segments[index])
+        if index + 1 == len(self.segments):
+            return self._batches[begin:]
+        return self._batches[begin : bisect_left(self._base_offsets, self.segments[index + 1])]
+
+    # Compaction.
+
+    def maybe_clean(self, now_ms: int) -> bool:
+        """Compact the log if its configs ask for it now (Kafka's LogCleanerManager). Return whether it was."""
+        settings = self.settings
+        if not settings.is_compacted:
+            return False
+        end = self._first_uncleanable(now_ms - settings.min_compaction_lag_ms)
+        dirty = self.bytes_between(self.first_dirty_offset, end)
+        total = self.bytes_between(self.start_offset, end)
+        if not dirty:
+            return False
+        first_dirty = self._batches[self._index_of(self.first_dirty_offset)]
+        is_late = 0 <= first_dirty.max_timestamp_ms < now_ms - settings.max_compaction_lag_ms
+        if not is_late and dirty / total <= settings.min_cleanable_dirty_ratio:
+            return False
+        self._clean(end, now_ms)
+        return True
+
+    def compact(self, now_ms: int) -> None:
+        """Compact the log up to the last stable offset now, whatever its configs say: the active segment is rolled."""
+        self.roll()
+        end = self._segment_start(self.last_stable_offset)
+        if end > self.start_offset:
+            self._clean(end, now_ms)
+
+    def _first_uncleanable(self, lag_ms: int) -> int:
+        """Return where the cleanable segments end: at the active one, at the one with the last stable offset, or at the
+        first one with a record after `lag_ms`."""
+        end = min(self.segments[-1], self._segment_start(self.last_stable_offset))
+        if self.settings.min_compaction_lag_ms:
+            for index, base in enumerate(self.segments[:-1]):
+                if base >= self.first_dirty_offset and any(
+                    stored.max_timestamp_ms > lag_ms for stored in self.segment_batches(index)
+                ):
+                    return min(end, base)
+        return end
+
+    def _segment_start(self, offset: int) -> int:
+        return self.segments[max(bisect_right(self.segments, offset) - 1, 0)]
+
+    def _clean(self, end: int, now_ms: int) -> None:
+        kept_from = bisect_left(self._base_offsets, end)
+        before = sum(len(stored.data) for stored in self._batches[:kept_from])
+        cleaned = clean(
+            self._batches[:kept_from], self.aborted, first_dirty=self.first_dirty_offset,
+            producers={producer.producer_id: producer for producer in self.producers},
+            now_ms=now_ms, delete_retention_ms=self.settings.delete_retention_ms,
+        )  # fmt: skip
+        saved = before - sum(len(stored.data) for stored in cleaned.batches)
+        self._merge_segments(end)
+        self._batches[:kept_from] = cleaned.batches
+        self.aborted = [*cleaned.aborted, *(one for one in self.aborted if one.last_offset >= end)]
+        self.size_bytes -= saved
+        self._storage.used_bytes -= saved
+        self.first_dirty_offset = end
+        self._index_batches()
+
+    def _merge_segments(self, end: int) -> None:
+        """Join segments below `end` that fit into one by their sizes before the cleaning, as Kafka does."""
+        merged: list[int] = []
+        size = 0
+        for index, base in enumerate(self.segments):
+            if base >= end:
+                merged.append(base)
+                continue
+            added = sum(len(stored.data) for stored in self.segment_batches(index))
+            if (
+                merged
+                and size + added <= self.settings.segment_bytes
+                and self.segments[index + 1] - merged[-1] <= INT_MAX
+            ):
+                size += added
+            else:
+                merged.append(base)
+                size = added
+        self.segments = merged
+
     # Forgetting.
 
     def delete_before(self, offset: int) -> int:
@@ -398,6 +536,8 @@ class PartitionLog:
         started = [entry for entry in self.epochs if entry[1] <= offset]
         if started:  # the epoch of the new start starts there
             self.epochs = [(started[-1][0], offset), *self.epochs[len(started) :]]
+        self.first_dirty_offset = max(self.first_dirty_offset, offset)
+        self._restore_segments()
 
     def _delete_batches(self, first: int, last: int) -> None:
         if first >= last:
@@ -406,6 +546,9 @@ class PartitionLog:
         self.size_bytes -= freed
         self._storage.used_bytes -= freed
         del self._batches[first:last]
-        del self._base_offsets[first:last]
+        self._index_batches()
+
+    def _index_batches(self) -> None:
+        self._base_offsets = [stored.base_offset for stored in self._batches]
         highest = NO_TIMESTAMP
         self._max_timestamps = [highest := max(highest, stored.max_timestamp_ms) for stored in self._batches]

@@ -51,6 +51,7 @@ class ClusterKwargs(TypedDict, total=False):
     topic_configs: Mapping[str, str]
     storage_bytes_max: int
     retention_check_ms: int
+    cleaner_backoff_ms: int
     replication_ms: int
     first_sequence: FirstSequence
     producer_id_expiration_ms: int
@@ -129,6 +130,7 @@ class Options:
     # Storage. Memory is small, so a full cluster rejects records instead of deleting older ones.
     storage_bytes_max: int = 1 << 30
     retention_check_ms: int = 300_000
+    cleaner_backoff_ms: int = 15_000  # how often logs are compacted that need it
     replication_ms: int = 0  # how long replication takes; above 0 only in simulations
 
     # Producers.
@@ -317,6 +319,9 @@ TOPIC_CONFIGS: Mapping[str, str | None] = {
     "segment.ms": "604800000",
     "unclean.leader.election.enable": "false",
 }
+# Kafka's own tests set this: segments smaller than segment.bytes allows since 4.0 (KIP-1030).
+INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
+_SEGMENT_BYTES_MIN, _SEGMENT_BYTES_MIN_BEFORE_4 = 1 << 20, 14
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 
@@ -336,6 +341,12 @@ class TopicSettings:
     compression: str  # "producer" keeps the producer's choice
     is_compacted: bool
     is_deleted: bool  # "delete" is in cleanup.policy: retention applies
+    segment_bytes: int
+    segment_ms: int
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
     unclean_election: bool
     takes_dead_letters: bool  # of share groups (KIP-1191)
 
@@ -349,12 +360,22 @@ class TopicSettings:
             chosen[name] = value
         defaults = _defaults(options)
         for name in chosen:
-            if name not in defaults:
+            if name not in defaults and name != INTERNAL_SEGMENT_BYTES:
                 raise broker_error(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
         values = {DEAD_LETTERS_ENABLED: "false", **defaults, **chosen}
         policies = {policy for policy in values["cleanup.policy"].replace(" ", "").split(",") if policy}
         if policies - {"delete", "compact"}:
             raise _invalid("cleanup.policy", values["cleanup.policy"])
+        min_lag_ms = _number(values, "min.compaction.lag.ms", 0, LONG_MAX)
+        max_lag_ms = _number(values, "max.compaction.lag.ms", 1, LONG_MAX)
+        if min_lag_ms > max_lag_ms:
+            why = f"min.compaction.lag.ms ({min_lag_ms}) is greater than max.compaction.lag.ms ({max_lag_ms})"
+            raise broker_error(ErrorCode.INVALID_CONFIG, f"conflict topic config setting {why}")
+        least_segment = _SEGMENT_BYTES_MIN if options.is_at_least("4.0") else _SEGMENT_BYTES_MIN_BEFORE_4
+        segment_bytes = _number(values, "segment.bytes", least_segment, INT_MAX)
+        if INTERNAL_SEGMENT_BYTES in values:
+            segment_bytes = _number(values, INTERNAL_SEGMENT_BYTES, _SEGMENT_BYTES_MIN_BEFORE_4, INT_MAX)
+        segment_ms = _number(values, "segment.ms", 1, LONG_MAX)
         return cls(
             configs=chosen,
             max_message_bytes=_number(values, "max.message.bytes", 0, INT_MAX),
@@ -367,6 +388,12 @@ class TopicSettings:
             compression=_one_of(values, "compression.type", _CODECS),
             is_compacted="compact" in policies,
             is_deleted="delete" in policies,
+            segment_bytes=segment_bytes,
+            segment_ms=min(segment_ms, max_lag_ms) if "compact" in policies else segment_ms,
+            delete_retention_ms=_number(values, "delete.retention.ms", 0, LONG_MAX),
+            min_cleanable_dirty_ratio=_ratio(values, "min.cleanable.dirty.ratio"),
+            min_compaction_lag_ms=min_lag_ms,
+            max_compaction_lag_ms=max_lag_ms,
             unclean_election=_one_of(values, "unclean.leader.election.enable", ("true", "false")) == "true",
             takes_dead_letters=_one_of(values, DEAD_LETTERS_ENABLED, ("true", "false")) == "true",
         )
@@ -397,6 +424,16 @@ def _number(values: Mapping[str, str], name: str, least: int, most: int) -> int:
     if not least <= number <= most:
         raise _invalid(name, values[name])
     return number
+
+
+def _ratio(values: Mapping[str, str], name: str) -> float:
+    try:
+        ratio = float(values[name])
+    except ValueError:
+        raise _invalid(name, values[name]) from None
+    if not 0 <= ratio <= 1:
+        raise _invalid(name, values[name])
+    return ratio
 
 
 def _one_of(values: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:

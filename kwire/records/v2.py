@@ -37,7 +37,7 @@ _CRC_AT = 17
 _CHECKED_AT = 21
 _EPOCH_AT = 12
 
-_CODEC, _LOG_APPEND, _CONTROL = 0x07, 0x08, 0x20
+_CODEC, _LOG_APPEND, _CONTROL, _DELETE_HORIZON = 0x07, 0x08, 0x20, 0x40
 _CODECS = {int(codec): codec for codec in Compression}
 _INT64_MAX = (1 << 63) - 1
 
@@ -57,13 +57,17 @@ def encode_v2(
     is_transactional: bool = False,
     is_control: bool = False,
     timestamp_type: int = CREATE_TIME,
+    delete_horizon_ms: int | None = None,
 ) -> bytes:
     """Return one encoded batch. `offset_deltas` ascend; None means 0, 1, 2, ...
 
-    `last_delta` is the header's last offset delta, needed if log compaction removed the last record.
+    `last_delta` is the header's last offset delta, needed if log compaction removed the last record. After
+    `delete_horizon_ms` log compaction removes tombstones and markers (KIP-534); it replaces the base timestamp.
     """
     base_timestamp = records[0][0] if records else NO_TIMESTAMP
     max_timestamp = max([record[0] for record in records]) if records else NO_TIMESTAMP
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
     body = encode_records(records, base_timestamp, offset_deltas)
     if not records:
         compression = Compression.NONE
@@ -74,6 +78,7 @@ def encode_v2(
         | (_LOG_APPEND if timestamp_type == LOG_APPEND_TIME else 0)
         | (TRANSACTIONAL if is_transactional else 0)
         | (_CONTROL if is_control else 0)
+        | (_DELETE_HORIZON if delete_horizon_ms is not None else 0)
     )
     count = len(records)
     if last_delta is None:

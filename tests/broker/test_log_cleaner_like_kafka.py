@@ -1,0 +1,163 @@
+"""Log compaction on the embedded broker and on Kafka: the same batches to both, compacted by their own cleaners.
+
+A topic is cleaned when its min.cleanable.dirty.ratio falls from 1 to 0, so both clean the same batches in one round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from brokers.cluster import KafkaCluster
+
+from kwire.broker import Cluster
+from kwire.broker.log_cleaner import delete_horizon_ms
+from kwire.protocol.messages.fetch import FetchRequest
+from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kwire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
+from kwire.records import Compression, decode_batches, encode_batch
+from tests.broker.comparison import NOW_MS, Side
+from tests.broker.transactions import Topic, Tx
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.live
+
+BACKOFF = {"log.cleaner.backoff.ms": "50", "group.initial.rebalance.delay.ms": "0"}
+TOPIC, SET = 2, 0
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[Side, Side]]:
+    """Return Kafka and the embedded broker, which look for logs to clean 20 times a second."""
+    with KafkaCluster("4.3.1", settings=BACKOFF) as real, Cluster(1, version="4.3", cleaner_backoff_ms=50) as embedded:
+        host, port = real.bootstrap.split(":")
+        sides = Side(host, int(port)), Side(*embedded.brokers[1])
+        yield sides
+        for side in sides:
+            side.client.close()
+        assert not embedded.failures
+
+
+def new_topic(side: Side, **configs: str) -> Topic:
+    fixed = {"cleanup.policy": "compact", "internal.segment.bytes": "130", "min.cleanable.dirty.ratio": "1.0"}
+    return Topic(*side.topic(1, {**fixed, **{name.replace("_", "."): value for name, value in configs.items()}}))
+
+
+def set_ratio(side: Side, topic: Topic, ratio: str) -> None:
+    config = IncrementalAlterConfigsRequest.Resource.Config(
+        name="min.cleanable.dirty.ratio", config_operation=SET, value=ratio
+    )
+    resource = IncrementalAlterConfigsRequest.Resource(resource_type=TOPIC, resource_name=topic.name, configs=[config])
+    (result,) = side.request(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)).responses
+    assert result.error_code == 0, result
+
+
+def contents(side: Side, topic: Topic) -> list[Any]:
+    """Return the batches of the log; of the delete horizon only whether there is one."""
+    data = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, topics=[FetchRequest.Topic(topic=topic.name, topic_id=topic.id, partitions=[data])]
+    )
+    (found,) = side.request(request, 12).responses[0].partitions
+    assert found.error_code == 0
+    return [
+        (
+            batch.base_offset, batch.last_offset, batch.base_sequence, batch.producer_epoch, batch.is_transactional,
+            batch.is_control, int(batch.compression) if batch.count else None, batch.max_timestamp_ms,
+            delete_horizon_ms(batch.raw) is not None,
+            [(row[0], row[1] if not batch.is_control else None, row[2], row[3]) for row in batch.rows()],
+        )
+        for batch in decode_batches(found.records or b"")
+    ]  # fmt: skip
+
+
+def produce(side: Side, topic: Topic, *records: tuple[str, str | None], **fields: Any) -> None:
+    rows = [
+        (NOW_MS + index, key.encode(), None if value is None else value.encode(), ())
+        for index, (key, value) in enumerate(records)
+    ]
+    assert side.produce(topic, encode_batch(rows, **fields))[0] == 0
+
+
+def cleaned(pair: tuple[Side, Side], topics: tuple[Topic, Topic]) -> list[Any]:
+    """Let both clean once and return what is left in both; that must be the same."""
+    before = contents(pair[0], topics[0])
+    for side, topic in zip(pair, topics, strict=True):
+        set_ratio(side, topic, "0.0")
+    ours: list[Any] = []
+    wait_until(lambda: contents(pair[1], topics[1]) != before)
+    ours = contents(pair[1], topics[1])
+    theirs: list[Any] = []
+
+    def is_equal() -> bool:
+        theirs[:] = contents(pair[0], topics[0])
+        return theirs == ours
+
+    try:
+        wait_until(is_equal)
+    except AssertionError:
+        assert ours == theirs
+    for side, topic in zip(pair, topics, strict=True):
+        set_ratio(side, topic, "1.0")
+    return ours
+
+
+def test_records_and_tombstones(pair: tuple[Side, Side]) -> None:
+    topics = []
+    for side in pair:
+        side.case = "compaction-records"
+        topic = new_topic(side, delete_retention_ms="0")
+        topics.append(topic)
+        produce(side, topic, ("a", "1"), ("b", "1"), ("a", "2"), compression=Compression.GZIP)
+        produce(side, topic, ("c", "1"), ("a", None), ("d", "1"))
+        produce(side, topic, ("b", "2"))
+        produce(side, topic, ("b", "3"))
+        produce(side, topic, ("c", "2"), producer_id=900, producer_epoch=0, base_sequence=0)
+        produce(side, topic, ("c", "3"), producer_id=900, producer_epoch=0, base_sequence=1)
+        produce(side, topic, ("d", None))
+        produce(side, topic, ("end", "1"))
+    both = (topics[0], topics[1])
+    first = cleaned(pair, both)
+    assert any(batch[8] for batch in first)
+    for side, topic in zip(pair, topics, strict=True):
+        produce(side, topic, ("b", "4"))
+        produce(side, topic, ("c", "4"))
+        produce(side, topic, ("end", "2"))
+    second = cleaned(pair, both)
+    assert not any(row[3] is None for batch in second for row in batch[9])
+    for side, topic in zip(pair, topics, strict=True):
+        produce(side, topic, ("b", "5"))
+    cleaned(pair, both)
+
+
+def begin(side: Side, tx: Tx) -> None:
+    side.until_coordinated(lambda: side.request(FindCoordinatorRequest(key_type=1, coordinator_keys=[tx.id]), 4))
+    request = InitProducerIdRequest(transactional_id=tx.id, transaction_timeout_ms=tx.timeout_ms)
+    response = side.until_coordinated(lambda: side.request(request, 5))
+    tx.pid, tx.epoch = response.producer_id, response.producer_epoch
+
+
+def test_transactions(pair: tuple[Side, Side]) -> None:
+    topics = []
+    for side in pair:
+        side.case = "compaction-transactions"
+        topic = new_topic(side, delete_retention_ms="0")
+        topics.append(topic)
+        tx = Tx(side.request, f"{side.case}-tx", now_ms=NOW_MS)
+        begin(side, tx)
+        for commit in (True, False, True):
+            assert tx.add((topic.name, 0)) == [0]
+            assert tx.produce(topic, b"v%d" % commit) == 0
+            assert tx.end(commit) in ((0, 0), (0, 1))
+        produce(side, topic, ("end", "1"))
+        produce(side, topic, ("end", "2"))
+    both = (topics[0], topics[1])
+    # The markers may be written a moment after EndTxn.
+    wait_until(lambda: len(contents(pair[0], topics[0])) == 8 and len(contents(pair[1], topics[1])) == 8)
+    cleaned(pair, both)
+    for value in ("3", "4"):
+        for side, topic in zip(pair, topics, strict=True):
+            produce(side, topic, ("end", value))
+        cleaned(pair, both)
