@@ -47,7 +47,10 @@ class Connection:
         self.broker = broker
         self.is_closing = False  # close it once its frames are written
         features = broker.cluster.features.shown()
-        self._session = Session.broker(apis=apis, sasl=sasl, peer=client_host, features=features)
+        self._session = Session.broker(
+            apis=apis, sasl=sasl, peer=client_host, features=features,
+            identity=(broker.cluster.options.cluster_id, broker.id),
+        )  # fmt: skip
         self._client_host = client_host
         self._certificate_name = certificate_name  # who the client is by mutual TLS; SASL says it if there is both
         self.client = ClientInfo(next(broker.cluster.connection_numbers), broker.id, client_host, self._session)

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from kwire.errors import ConfigurationError
 from kwire.net import Tls, show_address
-from kwire.option_checks import Flag, Text, Where, Whole, check_names, check_values, option
+from kwire.option_checks import Choice, Flag, Text, Where, Whole, check_names, check_values, option
 from kwire.session import Sasl
 
 DEFAULT_PORT = 9092
@@ -32,6 +32,9 @@ class ClientKwargs(TypedDict, total=False):
     connect_timeout_ms: int
     idle_timeout_ms: int
     metadata_max_age_ms: int
+    metadata_recovery_strategy: str
+    metadata_recovery_rebootstrap_trigger_ms: int
+    metadata_cluster_check: bool
     retry_backoff_ms: int
     retry_backoff_ms_max: int
     reconnect_backoff_ms: int
@@ -65,6 +68,17 @@ class ClientConfig:
     idle_timeout_ms: int = option(540_000, Whole(1), "an unused connection is closed after this", unit=MS)
     metadata_max_age_ms: int = option(
         300_000, Whole(1), "metadata is refreshed after this even if nothing went wrong", unit=MS
+    )
+    metadata_recovery_strategy: str = option(
+        "rebootstrap",
+        Choice("rebootstrap", "none"),
+        'whether to go back to the bootstrap addresses when no known broker helps (KIP-899); "none": never',
+    )
+    metadata_recovery_rebootstrap_trigger_ms: int = option(
+        300_000, Whole(1), "begin again at the bootstrap addresses after this long without metadata (KIP-1102)", unit=MS
+    )
+    metadata_cluster_check: bool = option(
+        False, Flag(), "have each broker check that it is the broker of the cluster that is meant (KIP-1242, Kafka 4.4)"
     )
     retry_backoff_ms: int = option(
         100, Whole(1), "the first pause before a retry; it doubles up to the maximum, with jitter (KIP-580)", unit=MS

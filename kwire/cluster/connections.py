@@ -33,6 +33,7 @@ from kwire.net.threads import DaemonThreads
 from kwire.protocol import Request
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.session import ConnectionBroken, ConnectionClosed, HandshakeDone, RequestFailed, ResponseReceived, Session
+from kwire.session.handshake import ANYONE
 from kwire.session.sasl import Deferred
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
 
@@ -194,6 +195,7 @@ class Connections:
         self.last_failure: dict[int, KwireError] = {}  # of a node, until a connection to it is ready
         self._counters: defaultdict[int, BrokerCounters] = defaultdict(BrokerCounters)
         self._features: dict[str, int] = {}
+        self._cluster_id: str | None = None
         self._written: dict[Key, None] = {}  # connections whose sessions may have frames; a dict keeps the order
         self.now = clock.now()  # of the last poll, when the selector had moved what there was
         # No session has a deadline before this time. A request may lower it and a response does not raise it, so that
@@ -226,6 +228,7 @@ class Connections:
 
     def update(self, snapshot: Snapshot, now: float) -> list[Event]:
         """Set the brokers' addresses. Requests to a broker that moved or is gone fail."""
+        self._cluster_id = snapshot.cluster_id
         new = {broker.id: (broker.host, broker.port) for broker in snapshot.brokers.values()}
         events: list[Event] = []
         for node in [node for node in self.addresses if node >= 0 and self.addresses[node] != new.get(node)]:
@@ -249,6 +252,7 @@ class Connections:
             return
         host, port = self.addresses[node]
         handshake = self._probes.next((host, port))
+        is_checked = self._config.metadata_cluster_check and node >= 0
         session = Session.client(
             self.describe(node),
             client_id=self._config.client_id,
@@ -257,6 +261,7 @@ class Connections:
             chance=self._random.random,
             request_timeout_ms=self._config.request_timeout_ms,
             assume=None if handshake is HandshakeMode.API_VERSIONS else BROKERS_BEFORE_API_VERSIONS[OLDEST],
+            target=(self._cluster_id, node) if is_checked else ANYONE,
         )
         self._connections[key] = _Connection(session, self._counters[node], handshake=handshake)
         self._selector.connect(key, host, port, tls=self._config.tls_options)
@@ -277,6 +282,10 @@ class Connections:
             cut = DisconnectedError("the client was closed", broker=self.describe(node))
             events += self.stop(node, purpose, cut, now)
         return events
+
+    def reset(self, cause: KwireError, now: float) -> list[Event]:
+        """End all connections, so that the next ones resolve the bootstrap names anew. No node has failed."""
+        return [event for node, purpose in list(self._connections) for event in self.stop(node, purpose, cause, now)]
 
     # -- moving requests
 

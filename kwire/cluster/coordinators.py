@@ -27,6 +27,9 @@ class Coordinators:
     def forget(self, route: ToCoordinator) -> None:
         self._nodes.pop(route, None)
 
+    def forget_all(self) -> None:
+        self._nodes.clear()
+
     def start(self, route: ToCoordinator) -> bool:
         """Return whether to send a lookup now: the key is unknown and no lookup is under way."""
         if route in self._nodes or route in self._lookups:

@@ -73,6 +73,10 @@ def log_failed(broker: str, cause: KwireError) -> None:
     log.warning("broker %s failed: %s", broker, cause.text(without=("broker",)))
 
 
+def log_rebootstrap(addresses: Collection[str], reason: str) -> None:
+    log.warning("forgetting the known brokers, to begin again at %s: %s", ", ".join(addresses), reason)
+
+
 def log_versions(broker: str, versions: VersionRanges) -> None:
     """The versions that a broker offers; which of them is used stands in the line of each request."""
     if log.isEnabledFor(logging.DEBUG):

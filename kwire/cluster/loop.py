@@ -70,6 +70,10 @@ def _is_fatal(failure: KwireError | None) -> bool:
     return isinstance(failure, (NodeError, UnsupportedVersionError)) and not failure.is_retriable
 
 
+def _asks_to_rebootstrap(result: object) -> bool:
+    return isinstance(result, BrokerError) and result.code == ErrorCode.REBOOTSTRAP_REQUIRED
+
+
 # Purposes of requests that wait at the broker. For these, each client on a shared loop has its own connections.
 _OWN_PURPOSES = ("fetch", "join")
 
@@ -82,6 +86,10 @@ def _purpose(pending: PendingRequest, client: LoopClient, machine: Purpose) -> P
         return "coordinator"
     return machine if isinstance(pending.route, (ToNode, ToLeader)) else "general"
 
+
+# The pause after going back to the bootstrap addresses, before that may happen again: addresses that brokers advertise
+# may lead to another cluster for as long as nobody mends it.
+_REBOOTSTRAP_BACKOFF = Backoff(1_000, 60_000)
 
 # While no broker is ready, the next address is tried after this many seconds: one that drops packets must not delay the
 # others.
@@ -221,12 +229,16 @@ class EventLoop:
         self._random = random
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
         self._connections = Connections(config, selector, clock, random, submit)
+        self._may_rebootstrap = config.metadata_recovery_strategy == "rebootstrap"
         self.describe = self._connections.describe
         self._metadata = MetadataUpdater(
             max_age_ms=config.metadata_max_age_ms,
             backoff=self._backoff,
             random=random,
+            rebootstrap_after_ms=config.metadata_recovery_rebootstrap_trigger_ms if self._may_rebootstrap else inf,
         )
+        self._rebootstraps = 0  # in a row
+        self._rebootstrap_not_before = 0.0
         self.snapshot: Snapshot = self._metadata.snapshot
         # The client that the loop was made for. Further ones take part by `join`.
         self.client = LoopClient(self, self._connections, config)
@@ -400,6 +412,9 @@ class EventLoop:
             self._metadata_updated()
         for event in events:
             self._handle(event)
+        if self._now >= self._metadata.rebootstrap_at:
+            after_ms = self.config.metadata_recovery_rebootstrap_trigger_ms
+            self._rebootstrap(f"no broker sent metadata for {after_ms / 1000:,.0f} s")
         if self._now >= self._metadata.due_at:
             self._metadata.set_topics(self._wanted_topics())
             self._refresh_metadata()
@@ -447,7 +462,7 @@ class EventLoop:
         for pending in self._waiting:
             deadlines += [pending.deadline, pending.retry_at]
         if self._machines or self._waiting:
-            deadlines += [self._metadata.due_at, self._next_broker_at]
+            deadlines += [self._metadata.due_at, self._next_broker_at, self._metadata.rebootstrap_at]
         due, now = inf, self._now
         for deadline in deadlines:
             if deadline is not None and now < deadline < due:
@@ -491,6 +506,8 @@ class EventLoop:
             if self.on_event is not None and broker is not None:
                 self.on_event(BrokerFailed(broker, cause))
         self._metadata.request_refresh(f"broker {self.describe(node)} was lost")
+        if _asks_to_rebootstrap(cause):
+            self._rebootstrap(f"broker {self.describe(node)} is not the one that is meant")
         connections = self._connections
         if not connections.has_ready and connections.last_failure.keys() >= connections.addresses.keys():
             addresses = {show_address(*address) for address in connections.addresses.values()}
@@ -675,7 +692,12 @@ class EventLoop:
     def _try_next_broker(self) -> None:
         """Connect to one more broker: to one that is reachable, to one of the metadata, or to a bootstrap address."""
         connections = self._connections
-        idle = [node for node in connections.addresses if not connections.is_started(node, "general")]
+        is_bootstrap_used = self._may_rebootstrap or not self.snapshot.brokers
+        idle = [
+            node
+            for node in connections.addresses
+            if (node >= 0 or is_bootstrap_used) and not connections.is_started(node, "general")
+        ]
         if idle:
             reachable = [node for node in idle if connections.has_connection(node)]
             candidates = reachable or sorted(idle, key=lambda node: node < 0)
@@ -692,13 +714,22 @@ class EventLoop:
         return failure if _is_fatal(failure) and not self._connections.is_started(node, purpose) else None
 
     def _timeout_error(self, pending: PendingRequest) -> RequestTimeoutError:
-        cause = pending.last_error or self.view("general").connection_error
+        cause = pending.last_error or self.view("general").connection_error or self._route_failure(pending.route)
         return timeout_error(
             "no response in time" if cause else f"no response in time{self._missing_from_metadata(pending.route)}",
             cause,
             api=pending.api.__name__.removesuffix("Request"),
             remedy="check that the brokers are up and that the addresses they advertise can be reached from here",
         )
+
+    def _route_failure(self, route: Route) -> KwireError | None:
+        """Return why the broker of a route cannot be reached, while others can."""
+        match route:
+            case ToNode(node):
+                return self._connections.last_failure.get(node)
+            case ToLeader(topic, partition):
+                return self._connections.last_failure.get(self.snapshot.leader(topic, partition))
+        return None
 
     def _missing_from_metadata(self, route: Route) -> str:
         """Return what the metadata lacks for a route, as the end of a message, or ""."""
@@ -732,6 +763,7 @@ class EventLoop:
             return
         node = self._any_node()
         if node == NO_NODE:
+            self._metadata.attempt(self._now)
             return
         self._metadata.start(node, self._now)
 
@@ -743,11 +775,31 @@ class EventLoop:
         self._send(pending, node)
 
     def _metadata_done(self, pending: PendingRequest, result: Response | KwireError | None, now: float) -> None:
+        if isinstance(result, MetadataResponse) and result.error_code:
+            result = broker_error(result.error_code, broker=pending.broker, api="Metadata", version=pending.version)
         if isinstance(result, MetadataResponse):
             if self._metadata.handle_response(result, now, (pending.broker, pending.version)):
                 self._metadata_updated()
-        else:
-            self._metadata.failed(now, result if isinstance(result, KwireError) else None)
+            return
+        self._metadata.failed(now, result if isinstance(result, KwireError) else None)
+        if _asks_to_rebootstrap(result):
+            self._rebootstrap(f"broker {pending.broker} asks for it")
+
+    def _rebootstrap(self, reason: str) -> None:
+        """Forget the brokers, and begin again at the bootstrap addresses, resolved anew (KIP-899, KIP-1102)."""
+        if not self._may_rebootstrap or self._now < self._rebootstrap_not_before or not self.snapshot.brokers:
+            return
+        is_first = self._now >= self._rebootstrap_not_before + _REBOOTSTRAP_BACKOFF.max_ms / 1000
+        self._rebootstraps = 1 if is_first else self._rebootstraps + 1
+        self._rebootstrap_not_before = self._now + _REBOOTSTRAP_BACKOFF.seconds(self._rebootstraps, self._random)
+        logs.log_rebootstrap(self.config.bootstrap, reason)
+        cause = DisconnectedError(f"closed here, to begin again at the bootstrap addresses: {reason}")
+        for event in self._connections.reset(cause, self._now):
+            self._handle(event)
+        self._metadata.rebootstrap(self._now, reason)
+        self._metadata_updated()
+        self._coordinators.forget_all()
+        self._brokers_tried, self._next_broker_at = 0, self._now
 
     def _metadata_updated(self) -> None:
         self._set_snapshot(self._metadata.snapshot)

@@ -195,6 +195,22 @@ class Snapshot:
             self.at if kept else now, frozenset(unsettled),
         )  # fmt: skip
 
+    def forgotten(self, now: float) -> Snapshot:
+        """Return the snapshot without brokers and leaders. Topics keep their ids and leader epochs (KIP-899)."""
+        topics = {
+            name: topic._replace(
+                partitions=tuple(
+                    partition._replace(
+                        leader=NO_NODE,
+                        leaderless_since=now if partition.leaderless_since is None else partition.leaderless_since,
+                    )
+                    for partition in topic.partitions
+                )
+            )
+            for name, topic in self.topics.items()
+        }
+        return Snapshot(topics=MappingProxyType(topics), at=self.at, unsettled=frozenset(topics))
+
     def with_leaders(
         self, hints: Iterable[CurrentLeader], endpoints: Iterable[Broker]
     ) -> tuple[Snapshot, frozenset[tuple[str, int]]]:
@@ -310,8 +326,10 @@ class MetadataUpdater:
     which `continue_update` continues, or to `failed`.
     """
 
-    def __init__(self, *, max_age_ms: int, backoff: Backoff, random: Random) -> None:
+    def __init__(self, *, max_age_ms: int, backoff: Backoff, random: Random, rebootstrap_after_ms: float = inf) -> None:
         self.snapshot = Snapshot()
+        self.rebootstrap_at = inf  # a client that has metadata, and then gets none for so long, begins again
+        self._rebootstrap_after = rebootstrap_after_ms / 1000
         self.reason: str | None = "first"
         self.due_at = 0.0  # when the next request may be sent; infinite while one is in flight
         self._max_age = max_age_ms / 1000
@@ -385,9 +403,26 @@ class MetadataUpdater:
             reason = f"topics {', '.join(sorted(self._to_create)[:3])} are new"
         return MetadataStatus(node, self._requested_at, self._not_before, reason, self._last_error, self._responder)
 
+    def attempt(self, now: float) -> None:
+        """Note that metadata is needed, whether or not a broker is ready for the request."""
+        if self.rebootstrap_at == inf and self.snapshot.brokers:
+            self.rebootstrap_at = now + self._rebootstrap_after
+
+    def rebootstrap(self, now: float, reason: str) -> None:
+        """Forget brokers and leaders, and need new metadata. What a request in flight brings must not come here."""
+        self.snapshot = self.snapshot.forgotten(now)
+        self.rebootstrap_at = inf
+        self.update_steps = None
+        self._leaders_meanwhile.clear()
+        self._in_flight = False
+        self._to_create |= self._creatable & self._named
+        self.request_refresh(reason)
+        self._plan()
+
     def start(self, node: int = NO_NODE, now: float = 0.0) -> None:
         """Note that a request is being sent: for the topics to create, if any, else for all that are needed."""
         assert not self._in_flight
+        self.attempt(now)
         self._in_flight = True
         self._request_node, self._requested_at = node, now
         new = self.topics & self._to_create
@@ -438,6 +473,7 @@ class MetadataUpdater:
             return False
         self.update_steps = None
         self._in_flight = False
+        self.rebootstrap_at = inf
         self.snapshot = taken
         for received in self._leaders_meanwhile:
             self.update_leaders(*received)

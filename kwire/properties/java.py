@@ -91,15 +91,11 @@ _RULES: dict[str, Rule] = {
     "max.poll.interval.ms": Keyword("max_poll_interval_ms"),
     "max.poll.records": Keyword("max_poll_records"),
     "max.request.size": Keyword("max_request_bytes"),
-    "metadata.cluster.check.enable": AlwaysSo(
-        ("false",), "kwire does not check the cluster's id (KIP-1242); give false"
-    ),
+    "metadata.cluster.check.enable": Keyword("metadata_cluster_check"),
     "metadata.max.age.ms": Keyword("metadata_max_age_ms"),
     "metadata.max.idle.ms": Keyword("metadata_max_idle_ms"),
-    "metadata.recovery.rebootstrap.trigger.ms": Unsupported("kwire has no such limit; remove it"),
-    "metadata.recovery.strategy": AlwaysSo(
-        ("rebootstrap",), "kwire always goes back to the bootstrap addresses; remove it"
-    ),
+    "metadata.recovery.rebootstrap.trigger.ms": Keyword("metadata_recovery_rebootstrap_trigger_ms"),
+    "metadata.recovery.strategy": Keyword("metadata_recovery_strategy", one_of(rebootstrap="rebootstrap", none="none")),
     "metric.reporters": AlwaysSo(("", "[]"), f"{NO_CLASSES}; see kwire.metrics"),
     "metrics.num.samples": Unsupported(_METRICS),
     "metrics.recording.level": Unsupported(_METRICS),

@@ -14,6 +14,7 @@ from kwire.properties.translate import (
     flag,
     kilobytes,
     listed,
+    one_of,
     set_offset_reset,
     whole,
 )
@@ -121,10 +122,8 @@ _RULES: dict[str, Rule] = {
     "metadata.max.age.ms": Unsupported(
         "give topic.metadata.refresh.interval.ms: the age after which metadata is fetched again"
     ),
-    "metadata.recovery.rebootstrap.trigger.ms": Unsupported("kwire has no such limit; remove it"),
-    "metadata.recovery.strategy": AlwaysSo(
-        ("rebootstrap",), "kwire always goes back to the bootstrap addresses; remove it"
-    ),
+    "metadata.recovery.rebootstrap.trigger.ms": Keyword("metadata_recovery_rebootstrap_trigger_ms"),
+    "metadata.recovery.strategy": Keyword("metadata_recovery_strategy", one_of(rebootstrap="rebootstrap", none="none")),
     "metadata.request.timeout.ms": Unsupported(_INTERNAL),
     "msg_order_cmp": Unsupported(_INTERNAL),
     "oauth_cb": Unsupported("give the function to kwire.Sasl as the token"),

@@ -46,16 +46,25 @@ class Negotiated:
 
 
 Frame: TypeAlias = bytes
+# The cluster and the broker that a client means to talk to (KIP-1242).
+Target: TypeAlias = tuple[str | None, int]
+ANYONE: Target = (None, -1)
 # What a handshake yields, and what it then gets.
 Step: TypeAlias = HandshakeRequest | Deferred
 Handshake: TypeAlias = Generator[Step, "Frame | None", Negotiated]
 
 
 def client_handshake(
-    broker: str, *, host: str, assume: VersionRanges | None, sasl: Login | None, software: tuple[str, str]
+    broker: str,
+    *,
+    host: str,
+    assume: VersionRanges | None,
+    sasl: Login | None,
+    software: tuple[str, str],
+    target: Target = ANYONE,
 ) -> Handshake:
     """Run the whole handshake. Raises a KwireError if the connection cannot be used."""
-    negotiated = Negotiated(assume) if assume is not None else (yield from _negotiate(broker, software))
+    negotiated = Negotiated(assume) if assume is not None else (yield from _negotiate(broker, software, target))
     return negotiated if sasl is None else (yield from reauthenticate(broker, host, sasl, negotiated))
 
 
@@ -65,7 +74,7 @@ def reauthenticate(broker: str, host: str, sasl: Login, negotiated: Negotiated) 
     return replace(negotiated, session_lifetime_ms=lifetime_ms)
 
 
-def _negotiate(broker: str, software: tuple[str, str]) -> Handshake:
+def _negotiate(broker: str, software: tuple[str, str], target: Target) -> Handshake:
     """Send ApiVersions, first in our highest version, then in a lower one that the broker has.
 
     A broker that lacks the version responds UNSUPPORTED_VERSION in the form of v0: since 2.4 with its own range
@@ -73,7 +82,10 @@ def _negotiate(broker: str, software: tuple[str, str]) -> Handshake:
     """
     version = ApiVersionsRequest.VERSIONS[-1]
     while True:
-        request = ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1])
+        request = ApiVersionsRequest(
+            client_software_name=software[0], client_software_version=software[1], cluster_id=target[0],
+            node_id=target[1],
+        )  # fmt: skip
         frame = yield from _response(HandshakeRequest(State.NEGOTIATING, request, version))
         # In every version the error code comes first, after the four bytes of the correlation id.
         is_unsupported = frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
@@ -241,10 +253,16 @@ class BrokerHandshake:
     """
 
     def __init__(
-        self, apis: VersionRanges, sasl: SaslServer | None, peer: str, features: Mapping[str, tuple[int, int]]
+        self,
+        apis: VersionRanges,
+        sasl: SaslServer | None,
+        peer: str,
+        features: Mapping[str, tuple[int, int]],
+        identity: Target = ANYONE,
     ) -> None:
         self._apis = apis
         self._features = features
+        self._identity = identity
         self._sasl = sasl
         self._peer = peer
         self._exchange: SaslExchange | None = None
@@ -275,6 +293,8 @@ class BrokerHandshake:
         names = request.client_software_name, request.client_software_version
         if version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+        if self._is_another(request):
+            return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
         self.software = names
         return ApiVersionsResponse(
             error_code=ErrorCode.NONE,
@@ -294,6 +314,12 @@ class BrokerHandshake:
                 if level
             ],
         )
+
+    def _is_another(self, request: ApiVersionsRequest) -> bool:
+        """Return whether the client means another cluster, or another broker of this one (KIP-1242)."""
+        cluster_id, node = self._identity
+        is_elsewhere = None not in (cluster_id, request.cluster_id) and request.cluster_id != cluster_id
+        return is_elsewhere or (-1 not in (node, request.node_id) and request.node_id != node)
 
     def reply_token(self, token: bytes) -> tuple[bytes, State | None, AuthenticationError | None]:
         """Return the reply to a SASL token without a header. On an error the connection just ends, as in Kafka."""

@@ -55,10 +55,12 @@ from kwire.session.events import (
     transition,
 )
 from kwire.session.handshake import (
+    ANYONE,
     OWN_APIS,
     BrokerHandshake,
     Handshake,
     Negotiated,
+    Target,
     client_handshake,
     reauthenticate,
 )
@@ -164,10 +166,12 @@ class Session:
         software: tuple[str, str] = ("kwire", VERSION),
         max_in_flight: int = MAX_IN_FLIGHT,
         chance: Callable[[], float] = lambda: 0.5,
+        target: Target = ANYONE,
     ) -> Session:
         """Return the client's end. `node` names the broker in errors, such as "1 at db:9092".
 
-        `host` is the broker's host name, which some SASL mechanisms need.
+        `host` is the broker's host name, which some SASL mechanisms need. `target` is the id of the cluster and of the
+        broker that are meant: another broker of Kafka 4.4 refuses with REBOOTSTRAP_REQUIRED.
         `assume` are the versions of a broker without ApiVersions (`versions.BROKERS_BEFORE_API_VERSIONS`). Requests
         beyond `max_in_flight` wait in the session. `chance` returns a random number from 0 to 1: connections that were
         made together must not authenticate again together.
@@ -179,7 +183,9 @@ class Session:
         session._max_in_flight = max_in_flight
         session._chance = chance
         session._host = host
-        session._handshake = client_handshake(node, host=host, assume=assume, sasl=sasl, software=software)
+        session._handshake = client_handshake(
+            node, host=host, assume=assume, sasl=sasl, software=software, target=target
+        )
         return session
 
     @classmethod
@@ -190,16 +196,18 @@ class Session:
         sasl: SaslServer | None = None,
         peer: str = "client",
         features: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        identity: Target = ANYONE,
     ) -> Session:
         """Return the broker's end. `peer` names the client in errors.
 
         `apis` are the versions to serve. The session handles ApiVersions and the SASL requests itself; `apis` names
         them only to restrict their versions (an empty range: not at all). `features` are the cluster's (KIP-584):
-        {name: (level, highest level)}, level 0 for none.
+        {name: (level, highest level)}, level 0 for none. `identity` is the cluster's id and the broker's, where clients
+        that mean another one shall be refused (KIP-1242).
         """
         session = cls(Role.BROKER, peer)
         session._apis = {key: versions for key, versions in {**OWN_APIS, **apis}.items() if versions}
-        session._broker_handshake = BrokerHandshake(session._apis, sasl, peer, features)
+        session._broker_handshake = BrokerHandshake(session._apis, sasl, peer, features, identity)
         session._set_state(State.READY if sasl is None else State.NEGOTIATING)
         return session
 

@@ -31,6 +31,7 @@ class Host:
 
     handler: Handler
     apis: Mapping[int, range] = field(default_factory=lambda: APIS)
+    identity: tuple[str | None, int] = (None, -1)  # of its cluster and itself (KIP-1242)
     is_up: bool = True
     refuses: NodeError | None = None  # the cause of the end of its connections
     swallows_packets: bool = False
@@ -106,7 +107,7 @@ class FakeSelector:
             self.disconnected.append(Disconnection(node, host.refuses))
         else:
             host.connections += 1
-            self._open[node] = _Connection(host, Session.broker(apis=host.apis))
+            self._open[node] = _Connection(host, Session.broker(apis=host.apis, identity=host.identity))
             self.connected.append(node)
 
     def _lose(self, node: Any, cause: NodeError) -> None:
