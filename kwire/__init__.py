@@ -158,7 +158,7 @@ _HOMES = {
 
 _PACKAGES = frozenset(
     {
-        "admin", "aio", "broker", "capture", "cli", "cluster", "consumer", "doctor", "errors", "lint",
+        "admin", "aio", "broker", "capture", "cli", "cluster", "consumer", "doctor", "errors", "lint", "logs",
         "metrics", "net", "producer", "properties", "protocol", "queue", "records", "session", "share",
         "simulation", "spark", "tap", "tracing",
     }

@@ -1,11 +1,10 @@
 """The `kwire` command.
 
-Each command is one file; `kwire --help` imports none of them. `logs/` knows neither click nor a terminal.
+Each command is one file; `kwire --help` imports none of them.
 
     app.py            the group, its table of commands, and how an exception becomes an exit code
     <command>.py      a command: metadata, versions, produce, consume, encode, send, dump_log, schema, error, ...
     decode/           `kwire decode`: frames and captures explained
-    logs/             the files of a broker's log directory
     arguments.py      names of APIs, versions, topics and error codes: parsing and shell completion
     connection.py     the options of every command that connects to brokers
     output.py         tables on a terminal, JSON lines in a pipe
@@ -16,7 +15,7 @@ Each command is one file; `kwire --help` imports none of them. `logs/` knows nei
     verifiable.py     what the clients of Kafka's system tests have in common: properties files, events
     kcat_format.py    the format strings of `kwire consume -F`
 
-Imports: tap, lint, doctor, capture, admin, broker, queue, properties, share, consumer, producer, cluster, net,
+Imports: tap, lint, doctor, logs, capture, admin, broker, queue, properties, share, consumer, producer, cluster, net,
 session, protocol, records, wire.
 """
 

@@ -6,7 +6,6 @@ Columns have fixed widths: a segment may have a million batches, and the first l
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,20 +16,14 @@ from kwire.capture.json import batch_to_json, bytes_to_json, headers_to_json
 from kwire.capture.times import utc_text
 from kwire.cli.decode.render import print_problem
 from kwire.cli.error_report import ExitCode
-from kwire.cli.logs import checkpoints, indexes, segments
-from kwire.cli.logs.internal_topics import INTERNAL_TOPICS, control_to_json, record_to_json, topic_of
 from kwire.cli.output import Output, counted, has_colour, output_options, printable
 from kwire.errors import ConfigurationError, DecodeError, KwireError
+from kwire.logs import checkpoints, indexes, segments
+from kwire.logs.files import KINDS, TEXTS, base_offset_of, kind_of, topic_partition_of
+from kwire.logs.internal_topics import INTERNAL_TOPICS, control_to_json, record_to_json
 from kwire.records import Batch, Record
 
 Line = tuple[str, dict[str, Any]]
-# A broker appends these to files that it will replace or remove.
-_TEMPORARY_SUFFIX = re.compile(r"\.(deleted|cleaned|swap)$")
-_KINDS = {
-    ".log": "log", ".checkpoint": "log", ".index": "index", ".timeindex": "timeindex", ".txnindex": "txnindex",
-    ".snapshot": "producers",
-}  # fmt: skip
-_TEXTS = ("partition.metadata", "meta.properties", "quorum-state")
 _BUFFER_BYTES = 1 << 20
 
 
@@ -71,20 +64,10 @@ def command(
     problems = files = 0
     for path, kind in _files(paths):
         files += 1
-        dump = _LogFile(path, topic_text or topic_of(path), is_deep or has_data, has_data)
+        dump = _LogFile(path, topic_text or topic_partition_of(path.absolute())[0], is_deep or has_data, has_data)
         problems += report.show(path, kind, dump.lines(kind))
     output.note(f"{counted(files, 'file')}, {counted(problems, 'problem')}")
     return ExitCode.UNDECODABLE if problems else ExitCode.OK
-
-
-def kind_of(path: Path) -> str | None:
-    """Return the kind of a file in a log directory by its name (00000000000000000042.timeindex, quorum-state, ...), or
-    None.
-    """
-    bare = Path(_TEMPORARY_SUFFIX.sub("", path.name))
-    if bare.name in _TEXTS or bare.name.endswith("-checkpoint"):
-        return "text"
-    return _KINDS.get(bare.suffix)
 
 
 def _files(paths: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
@@ -99,15 +82,15 @@ def _files(paths: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
         else:
             raise ConfigurationError(
                 f"{path.name} is not the name of a broker's file",
-                remedy=f"such a name ends in one of {', '.join(_KINDS)}, -checkpoint, or is {', '.join(_TEXTS)}",
+                remedy=f"such a name ends in one of {', '.join(KINDS)}, -checkpoint, or is {', '.join(TEXTS)}",
             )
 
 
 def _kind_inside(path: Path) -> str | None:
     """Return the kind of a file in a folder, where a server.log may be that holds no records."""
     kind = kind_of(path) if path.is_file() else None
-    is_segment = kind not in (None, "text") and not path.name.endswith(".checkpoint")
-    return None if is_segment and not path.name.partition(".")[0].isdigit() else kind
+    has_base_offset = kind not in (None, "text") and not path.name.endswith(".checkpoint")
+    return None if has_base_offset and not path.name.partition(".")[0].isdigit() else kind
 
 
 class _LogFile:
@@ -118,8 +101,7 @@ class _LogFile:
         self._topic = topic
         self._is_deep = is_deep
         self._has_data = has_data
-        bare = _TEMPORARY_SUFFIX.sub("", path.name).partition(".")[0]
-        self._base_offset = int(bare) if bare.isdigit() else 0
+        self._base_offset = base_offset_of(path)
 
     def lines(self, kind: str) -> Iterator[Line | KwireError]:
         readers: dict[str, Callable[[BinaryIO], Iterator[Line | KwireError]]] = {
@@ -130,8 +112,7 @@ class _LogFile:
             yield from readers[kind](file)
 
     def _log(self, file: BinaryIO) -> Iterator[Line | KwireError]:
-        base_offset = 0 if self._path.suffix == ".checkpoint" else self._base_offset
-        for one in segments.check_order(segments.read_segment(file), base_offset):
+        for one in segments.check_order(segments.read_segment(file), self._base_offset):
             if isinstance(one, KwireError):
                 yield one
             elif isinstance(one, segments.Unused):

@@ -97,7 +97,8 @@ def command(
         kwire tap -b broker:9092 -w 'api == Produce and ms > 100'
         kwire tap -b broker:9092 -o run.pcapng --exec 'pytest tests/'
     """
-    from kwire.cli.decode.capture_view import PairTable, pair_to_json
+    from kwire.capture.exchange_json import exchange_to_json
+    from kwire.cli.decode.capture_view import PairTable
     from kwire.net import Tls
     from kwire.tap import Tap, load_rules
 
@@ -111,7 +112,7 @@ def command(
         if output.is_table:
             table.show(exchange)
         else:
-            output.json(pair_to_json(exchange, annotate=False))
+            output.json(exchange_to_json(exchange, annotate=False))
         sys.stdout.flush()
 
     tls = connection.tls

@@ -12,6 +12,7 @@ Rules see each exchange once, in its order; what they remember has bounds. Some 
     tcp_facts    how TCP connections begin and end
     produce_rules, consume_rules, group_rules, network_rules, other_rules   the 58 rules
     statistics   counts by API, client, topic, connection or broker
+    by_packet    findings by the exchange that shows them
     histogram    quantiles in little memory
     contents     topics, partitions and batches of an exchange, the same for all versions
 
@@ -19,7 +20,7 @@ Imports: capture, consumer, protocol, records.
 """
 
 from kwire.lint.rule import Finding, Level, Rule
-from kwire.lint.run import RULES, Linter, LintReport, Settings, lint_file
+from kwire.lint.run import RULES, Linter, LintReport, Settings, lint_capture, lint_file
 from kwire.lint.statistics import Statistics, spans
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Rule",
     "Settings",
     "Statistics",
+    "lint_capture",
     "lint_file",
     "spans",
 ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from kwire.capture import Exchange, Remark, read_exchanges
 from kwire.capture.filters import Filter
@@ -191,7 +191,12 @@ class Linter:
 
 def lint_file(path: str, settings: Settings | None = None) -> LintReport:
     """Lint a capture: pcap or pcapng. It is read twice, first for how connections begin and end."""
-    with open(path, "rb") as file:
+    return lint_capture(lambda: open(path, "rb"), settings)
+
+
+def lint_capture(opened: Callable[[], BinaryIO], settings: Settings | None = None) -> LintReport:
+    """Lint a capture that is no file of this machine: `opened` opens it at its beginning, and is called twice."""
+    with opened() as file:
         linter = Linter(settings, read_tcp(file))
     remarks: list[Remark] = []
 
@@ -199,8 +204,9 @@ def lint_file(path: str, settings: Settings | None = None) -> LintReport:
         remarks.append(remark)
         linter.world.is_lossy = linter.world.is_lossy or remark.is_problem
 
-    for exchange in read_exchanges(path, on_remark=note):
-        linter.add(exchange)
+    with opened() as file:
+        for exchange in read_exchanges(file, on_remark=note):
+            linter.add(exchange)
     return linter.report(remarks)
 
 

@@ -13,6 +13,9 @@ columns and options of Spark's own Kafka connector and no jar. Writes are at lea
     sink             the columns of a write, and checks of its rows
     writer           batch and streaming writes
     rows             rows as errors name them
+    capture_source   format("kwire.capture"): captures as a table of exchanges
+    log_source       format("kwire.log"): a broker's segments as a table of records
+    files, table     ... their files; their schemas and Arrow batches
     exactly_once     writes exactly once as Spark runs them
     task_write       ... the part of a task: rows inline, or in a side transaction
     encoder          ... rows as encoded batches
@@ -25,7 +28,7 @@ columns and options of Spark's own Kafka connector and no jar. Writes are at lea
 
 PySpark and pyarrow (`pip install kwire[spark]`) are imported on first use.
 
-Imports: consumer, producer, admin, cluster, net, protocol, records, wire.
+Imports: lint, logs, capture, consumer, producer, admin, cluster, net, protocol, records, wire.
 """
 
 from __future__ import annotations
@@ -37,27 +40,31 @@ from kwire.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kwire.spark.capture_source import captures_of
     from kwire.spark.source import KwireDataSource
 
-__all__ = ["KwireDataSource", "register"]
+__all__ = ["KwireDataSource", "captures_of", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("kwire")` with this Spark session. Registering twice does no harm."""
+    """Register `format("kwire")`, "kwire.capture" and "kwire.log" with this session. Twice does no harm."""
     try:
         from pyspark.errors import AnalysisException
 
+        from kwire.spark.capture_source import CaptureDataSource
+        from kwire.spark.log_source import LogDataSource
         from kwire.spark.source import KwireDataSource
     except ImportError as error:
         raise ConfigurationError(
             f"format('kwire') needs PySpark 4.0 or later and pyarrow ({error})", remedy="pip install kwire[spark]"
         ) from error
-    try:
-        spark.dataSource.register(KwireDataSource)
-    except AnalysisException as error:
-        # Spark 4.0 rejects a name that it has already found through pyspark_kwire, which is this data source.
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
+    for source in (KwireDataSource, CaptureDataSource, LogDataSource):
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            # Spark 4.0 rejects a name that it has already found through pyspark_kwire, which is this data source.
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
 
 
 def __getattr__(name: str) -> object:
@@ -65,4 +72,8 @@ def __getattr__(name: str) -> object:
         from kwire.spark.source import KwireDataSource
 
         return KwireDataSource
+    if name == "captures_of":
+        from kwire.spark.capture_source import captures_of
+
+        return captures_of
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

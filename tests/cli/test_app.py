@@ -180,7 +180,7 @@ def test_help_imports_little(args: list[str]) -> None:
     assert not imported & heavy
 
 
-@pytest.mark.parametrize("package", ["kwire.capture", "kwire.cli.logs.indexes", "kwire.cli.logs.internal_topics"])
+@pytest.mark.parametrize("package", ["kwire.capture", "kwire.logs.indexes", "kwire.logs.internal_topics"])
 def test_captures_and_logs_are_read_without_click(package: str) -> None:
     code = f"import sys, {package}\nprint(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

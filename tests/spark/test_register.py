@@ -34,7 +34,7 @@ class FakeSession:
 def test_register() -> None:
     session = FakeSession()
     kwire.spark.register(session)  # type: ignore[arg-type]
-    assert [source.name() for source in session.registered] == ["kwire"]  # type: ignore[attr-defined]
+    assert [source.name() for source in session.registered] == ["kwire", "kwire.capture", "kwire.log"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("condition", "is_shown"), [("DATA_SOURCE_ALREADY_EXISTS", False), ("INVALID_SOURCE", True)])

@@ -26,12 +26,13 @@ from kwire.capture import (
     read_capture,
 )
 from kwire.capture.decoded_frame import DecodedFrame
+from kwire.capture.exchange_json import exchange_to_json
 from kwire.capture.filters import Filter
 from kwire.capture.secrets import Redaction
 from kwire.capture.summary import is_routine, summary
 from kwire.capture.times import utc_text_of_ns
 from kwire.cli.arguments import find_api, find_version, where_option
-from kwire.cli.decode.render import frame_to_json, heading, print_frame, print_problem
+from kwire.cli.decode.render import heading, print_frame, print_problem
 from kwire.cli.error_report import ExitCode, print_error
 from kwire.cli.output import Output, counted, has_colour, json_line, printable
 from kwire.protocol import ApiKey
@@ -167,7 +168,7 @@ def print_capture(
         if output.is_table:
             table.show(one)
         else:
-            output.json(pair_to_json(one, annotate=annotate))
+            output.json(exchange_to_json(one, annotate=annotate))
     if output.is_table or not counts.pairs:
         output.note(counts.text())
     if counts.unknown_responses:
@@ -226,45 +227,6 @@ class _Summary:
             parts.append(f"slowest {name} {latency:.1f} ms")
         parts += [f"{count} with {name}" for name, count in self.error_names.most_common(_ERRORS_SHOWN_MAX)]
         return "; ".join(parts)
-
-
-def pair_to_json(one: Exchange, *, annotate: bool) -> dict[str, Any]:
-    """Return one object; `request` or `response` is null if it is not in the capture."""
-    pair = one.pair
-    frame = pair.frame
-    return {
-        "connection": pair.connection.number,
-        "client": pair.connection.client,
-        "broker": pair.connection.broker,
-        "api": frame.api.name if frame.api else None,
-        "api_key": int(frame.api.key) if frame.api else None,
-        "version": frame.version if frame.api else None,
-        "correlation_id": one.header.get("correlationId"),
-        "client_id": one.header.get("clientId"),
-        "latency_ms": pair.latency_ms,
-        "summary": summary(one),
-        "errors": [{"path": error.path, "code": error.code, "name": error.name} for error in one.errors],
-        **({"topic_names": one.topic_names} if one.topic_names else {}),
-        "request": _frame_to_json(pair.request, one.request, annotate),
-        "response": _frame_to_json(pair.response, one.response, annotate),
-    }
-
-
-def _frame_to_json(frame: CapturedFrame | None, decoded: DecodedFrame | None, annotate: bool) -> dict[str, Any] | None:
-    if frame is None or decoded is None:
-        return None
-    json_frame: dict[str, Any] = {
-        "packet": frame.packet,
-        "time": utc_text_of_ns(frame.at_ns),
-        "size": len(frame.data) + frame.missing,
-    }
-    if frame.is_guess:
-        json_frame["is_guess"] = True
-    if frame.is_token:
-        json_frame["is_sasl_token"] = True
-    if frame.kind == "response":
-        json_frame["version"] = decoded.version if decoded.api else None
-    return {**json_frame, **frame_to_json(decoded, annotate=annotate)}
 
 
 _COLUMNS = ("time", "conn", "api", "v", "request", "response", "ms", "details")

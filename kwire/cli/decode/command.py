@@ -21,12 +21,13 @@ from kwire.capture.decoded_frame import (
     possible_messages,
     split_frames,
 )
+from kwire.capture.exchange_json import frame_to_json
 from kwire.capture.field_reader import FieldRow
 from kwire.capture.secrets import Redaction
 from kwire.cli.arguments import complete_api, find_api, find_version, redaction, redaction_options
 from kwire.cli.decode.capture_view import PairFilter, filter_options, print_capture
 from kwire.cli.decode.input_formats import InputFormat, parse_input
-from kwire.cli.decode.render import frame_to_json, heading, print_frame
+from kwire.cli.decode.render import heading, print_frame
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, output_options
 from kwire.errors import DecodeError, KwireError

@@ -7,8 +7,6 @@ decoded, too.
 from __future__ import annotations
 
 import contextlib
-import re
-from pathlib import Path
 from typing import Any
 
 from kwire.errors import DecodeError
@@ -21,18 +19,7 @@ from kwire.protocol.messages.consumer_protocol import (
     decode_versioned,
 )
 
-# topic-partition, with a suffix while the log is moved (-future), deleted (-delete) or unassigned (-stray).
-_FOLDER = re.compile(r"(?P<topic>[\w.-]+?)-\d+(?:\.[0-9a-f]{32}-(?:future|delete|stray))?")
 INTERNAL_TOPICS = frozenset([*COORDINATOR_TOPICS, *FRAMED_TOPICS])
-_METADATA = "__cluster_metadata"
-
-
-def topic_of(path: Path) -> str | None:
-    """Return the topic of a file. New snapshots of the metadata have no folder of their own."""
-    found = _FOLDER.fullmatch(path.absolute().parent.name)
-    if found is not None:
-        return found["topic"]
-    return _METADATA if path.suffix == ".checkpoint" else None
 
 
 def control_to_json(key: bytes | None, value: bytes | None) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from kwire.cli.logs.segments import BatchPosition, read_positions
 from kwire.errors import CorruptRecordsError, DecodeError
+from kwire.logs.segments import BatchPosition, read_positions
 from kwire.protocol.messages.aborted_txn import AbortedTxn
 
 _OFFSET_ENTRY = struct.Struct(">ii")
