@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from kwire.admin.noun import Noun, check_code, checked_names
-from kwire.cluster import ToAny
+from kwire.admin.noun import Noun, check_code, checked_names, raised
+from kwire.cluster import ToAny, ToController
 from kwire.cluster.waiting import blocking
-from kwire.errors import ConfigurationError, UnsupportedVersionError
+from kwire.errors import ConfigurationError, ErrorCode, KwireError, UnsupportedVersionError, broker_error
 from kwire.protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from kwire.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
@@ -25,6 +25,10 @@ from kwire.protocol.messages.renew_delegation_token import RenewDelegationTokenR
 
 _OWNERS_SINCE = 3  # CreateDelegationToken
 _BROKERS_DEFAULT_MS = -1
+# The controller learns of a token from the metadata log, some time after it has said that the token is made.
+_NEW_SECONDS = 10.0
+_PATIENCE_SECONDS = 3.0
+_ONE = "token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +100,53 @@ class TokenAdmin(Noun):
         """Let a token, or the one with this hmac, live for `by` from now on; return when it expires then.
 
         The default of `by` is the brokers' delegation.token.expiry.time.ms. A token never outlives `lives_until`.
+        For a token that was just made, this waits up to 3 s until the controller knows it.
         """
         request = RenewDelegationTokenRequest(hmac=_hmac(token), renew_period_ms=_period_ms("by", by))
-        return await self._change_end(request, timeout)
+        return await self._change_end(token, request, timeout)
 
     async def _expire(
         self, token: DelegationToken | bytes, *, after: timedelta | None = None, timeout: float | None = None
     ) -> datetime:
-        """End a token, or the one with this hmac, at once or `after` a time; return when it expires."""
+        """End a token, or the one with this hmac, at once or `after` a time; return when it expires.
+
+        For a token that was just made, this waits up to 3 s until the controller knows it.
+        """
         request = ExpireDelegationTokenRequest(hmac=_hmac(token), expiry_time_period_ms=_period_ms("after", after))
-        return await self._change_end(request, timeout)
+        return await self._change_end(token, request, timeout, is_removal=after is None)
 
     async def _change_end(
-        self, request: RenewDelegationTokenRequest | ExpireDelegationTokenRequest, timeout: float | None
+        self,
+        token: DelegationToken | bytes,
+        request: RenewDelegationTokenRequest | ExpireDelegationTokenRequest,
+        timeout: float | None,
+        *,
+        is_removal: bool = False,
     ) -> datetime:
-        def parse(response: RenewDelegationTokenResponse | ExpireDelegationTokenResponse) -> datetime:
-            check_code(response.error_code, type(request).__name__.removesuffix("Request"))
-            return _time(response.expiry_timestamp_ms)
+        clock, deadline = self._runtime.clock, self._deadline(timeout)
+        patience_until = 0.0
+        if isinstance(token, DelegationToken) and clock.time_ms() / 1000 - token.issued_at.timestamp() < _NEW_SECONDS:
+            patience_until = min(clock.now() + _PATIENCE_SECONDS, deadline)
 
-        return await self._controlled(type(request), lambda version: request, parse, self._deadline(timeout))
+        def parse(
+            _: str, response: RenewDelegationTokenResponse | ExpireDelegationTokenResponse, in_doubt: bool
+        ) -> datetime | KwireError:
+            if response.error_code != ErrorCode.DELEGATION_TOKEN_NOT_FOUND:
+                check_code(response.error_code, api)
+                return _time(response.expiry_timestamp_ms)
+            if is_removal and in_doubt:  # by the attempt whose response was lost
+                return _time(clock.time_ms())
+            error = broker_error(response.error_code, api=api)
+            if clock.now() < patience_until:
+                raise error
+            return error
+
+        api = type(request).__name__.removesuffix("Request")
+        results = await self._routed(
+            {_ONE: ToController()}, type(request), lambda _, version: request, parse, deadline,
+            busy=(ErrorCode.DELEGATION_TOKEN_NOT_FOUND,),
+        )  # fmt: skip
+        return raised(results, _ONE)
 
     async def _list(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
