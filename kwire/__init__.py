@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kwire import simulation as simulation
     from kwire import spark as spark
     from kwire import tap as tap
+    from kwire import timeline as timeline
     from kwire import tracing as tracing
     from kwire.admin import Admin as Admin
     from kwire.admin import NewTopic as NewTopic
@@ -160,7 +161,7 @@ _PACKAGES = frozenset(
     {
         "admin", "aio", "broker", "capture", "cli", "cluster", "consumer", "doctor", "errors", "lint", "logs",
         "metrics", "net", "producer", "properties", "protocol", "queue", "records", "session", "share",
-        "simulation", "spark", "tap", "tracing",
+        "simulation", "spark", "tap", "timeline", "tracing",
     }
 )  # fmt: skip
 

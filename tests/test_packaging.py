@@ -48,7 +48,7 @@ def expect_python_only(wheel: Path) -> None:
     names = members(wheel)
     assert wheel.name.endswith("-py3-none-any.whl")
     suffixes = {Path(name).suffix for name in names if name.startswith("kwire/")}
-    assert suffixes <= {".py", ".pyi", ".typed"}, suffixes
+    assert suffixes == {".py", ".typed", ".html", ".css", ".js"} | (suffixes & {".pyi"}), suffixes
     assert {"kwire/__init__.py", "kwire/py.typed", "pyspark_kwire.py"} <= set(names)
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"kwire", "pyspark_kwire.py"}
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from kwire.capture.apis import known_apis, message_classes
@@ -446,3 +447,16 @@ _NAMES: dict[str, Values] = {
     "problem": lambda exchange: (problem.message for problem in exchange.problems),
 }
 _PATHS = {"request": "request.acks", "response": "response.throttleTimeMs", "records": "records.value"}
+
+
+_VALUES_MAX = 200
+
+
+def short_values(exchange: Exchange) -> dict[str, list[Any]]:
+    """Return the values of all short names, without empty ones, each at most 200 different: for filters elsewhere."""
+    found = {}
+    for name, values in _NAMES.items():
+        kept = list(islice(dict.fromkeys(value for value in values(exchange) if value is not None), _VALUES_MAX))
+        if kept:
+            found[name] = kept
+    return found

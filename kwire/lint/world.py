@@ -47,10 +47,17 @@ class Client:
         return has_other_group or (all(ids) and ids[0] != ids[1])
 
     @property
+    def name(self) -> str:
+        return self.client_id or self.ip
+
+    @property
+    def use(self) -> str:
+        """Return the group or transactional id; empty if none is known."""
+        return self.group or self.transactional_id
+
+    @property
     def label(self) -> str:
-        use = self.group or self.transactional_id
-        name = self.client_id or self.ip
-        return f"{name} / {use}" if use else name
+        return f"{self.name} / {self.use}" if self.use else self.name
 
     @property
     def program(self) -> str:
@@ -153,6 +160,10 @@ class World:
             (client for client in self._clients.values() if one.client_port in client.ports and client.ip == one.ip),
             None,
         )
+
+    def client_on(self, connection: int) -> Client | None:
+        """Return the client that used a connection last, by the connection's number."""
+        return self._clients.get(connection)
 
     def named(self, subject: str) -> str:
         """Return a subject with the names of its clients in place of their keys."""
