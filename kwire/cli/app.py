@@ -45,7 +45,7 @@ COMMANDS = {
     "users": "SCRAM users: list, set, delete.",
     "cluster": "The cluster: describe, explain, features, quorum.",
     "stats": "Count a capture: rates, sizes, latencies, errors, records.",
-    "timeline": "Draw a capture over time: an HTML page, or text.",
+    "timeline": "Draw a capture over time.",
     "lint": "Say what clients and brokers do wrong in captures.",
     "doctor": "Examine a cluster as a client sees it, and say what is wrong.",
     "queue": "Message queues: send, receive, redelivery tracker, dead letters.",
