@@ -16,8 +16,12 @@ typedef struct {
     int64_t row, at; /* position while filling */
 } column;
 
+/* Bits of the columns that are wanted: those of COLUMN_BITS in reader.py. Others are neither counted nor made. */
+enum { TOPIC = 1, PARTITION = 2, OFFSET = 4, TIMESTAMP = 8, TIMESTAMP_TYPE = 16, KEY = 32, VALUE = 64, EVERY = 127 };
+
 typedef struct {
     PyTypeObject *pooled_type;
+    long wanted;
     int64_t rows, with_headers;
     column topic, key, value, name, content;
     PyObject *fixed[4]; /* partition, offset, timestamp, timestamp type */
@@ -58,24 +62,38 @@ static void
 count_piece(table *self, const part *from, int has_headers)
 {
     const slice *of = from->of;
+    const int has_key = (self->wanted & KEY) != 0, has_value = (self->wanted & VALUE) != 0;
     self->rows += of->count;
-    self->topic.rows += of->count;
-    self->topic.size += (int64_t)from->topic_size * of->count;
+    if (self->wanted & TOPIC) {
+        self->topic.rows += of->count;
+        self->topic.size += (int64_t)from->topic_size * of->count;
+    }
+    if (!has_headers && !has_key && !has_value) {
+        return;
+    }
     if (of->all != NULL && !has_headers) {
-        self->key.rows += of->count;
-        self->key.nulls += of->all->null_keys;
-        self->key.size += of->all->key_bytes;
-        self->value.rows += of->count;
-        self->value.nulls += of->all->null_values;
-        self->value.size += of->all->value_bytes;
+        if (has_key) {
+            self->key.rows += of->count;
+            self->key.nulls += of->all->null_keys;
+            self->key.size += of->all->key_bytes;
+        }
+        if (has_value) {
+            self->value.rows += of->count;
+            self->value.nulls += of->all->null_values;
+            self->value.size += of->all->value_bytes;
+        }
         return;
     }
     walk on = of->on;
     for (Py_ssize_t index = 0; index < of->count; index++) {
         layout where;
         next_layout(&on, &where);
-        count_in(&self->key, where.key_size);
-        count_in(&self->value, where.value_size);
+        if (has_key) {
+            count_in(&self->key, where.key_size);
+        }
+        if (has_value) {
+            count_in(&self->value, where.value_size);
+        }
         if (has_headers) {
             count_headers(self, &where);
         }
@@ -119,6 +137,27 @@ make_column(const table *self, column *made)
     }
     made->ends[0] = 0;
     return 1;
+}
+
+/* Make a column that is wanted; one that is not is None, and its `ends` stay NULL. */
+static int
+make_wanted(const table *self, long bit, column *made)
+{
+    if (self->wanted & bit) {
+        return make_column(self, made);
+    }
+    made->objects[0] = Py_NewRef(Py_None);
+    return 1;
+}
+
+static void *
+new_numbers(const table *self, long bit, PyObject **object, int64_t size)
+{
+    if (self->wanted & bit) {
+        return new_buffer(self, object, self->rows * size);
+    }
+    *object = Py_NewRef(Py_None);
+    return NULL;
 }
 
 static inline void
@@ -168,16 +207,28 @@ put_constant(column *self, const char *bytes, int64_t size, int64_t count)
     self->at += whole;
 }
 
+/* Write a number into rows `row` to `end`, if the column is wanted. */
+static void
+put_number(int32_t *column, int32_t number, int64_t row, int64_t end)
+{
+    for (; column != NULL && row < end; row++) {
+        column[row] = number;
+    }
+}
+
 /* Write the records of a slice, from row `row` on. */
 static void
 put_piece(table *self, const part *from, int64_t row)
 {
     const reader *of = from->of->from;
     const int64_t end = row + from->of->count;
-    put_constant(&self->topic, from->topic, from->topic_size, end - row);
-    for (int64_t index = row; index < end; index++) {
-        self->partitions[index] = of->partition;
-        self->types[index] = of->timestamp_type;
+    if (self->topic.ends != NULL) {
+        put_constant(&self->topic, from->topic, from->topic_size, end - row);
+    }
+    put_number(self->partitions, of->partition, row, end);
+    put_number(self->types, of->timestamp_type, row, end);
+    if (!(self->wanted & (OFFSET | TIMESTAMP | KEY | VALUE)) && self->list_ends == NULL) {
+        return; /* no record needs to be looked at */
     }
     /* Local copies: otherwise the compiler must reload the struct after each byte written. */
     walk on = from->of->on;
@@ -186,10 +237,18 @@ put_piece(table *self, const part *from, int64_t row)
     for (; row < end; row++) {
         layout where;
         next_layout(&on, &where);
-        offsets[row] = where.offset;
-        timestamps[row] = where.timestamp;
-        put_in(&key, where.key, where.key_size);
-        put_in(&value, where.value, where.value_size);
+        if (offsets != NULL) {
+            offsets[row] = where.offset;
+        }
+        if (timestamps != NULL) {
+            timestamps[row] = where.timestamp;
+        }
+        if (key.ends != NULL) {
+            put_in(&key, where.key, where.key_size);
+        }
+        if (value.ends != NULL) {
+            put_in(&value, where.value, where.value_size);
+        }
         if (self->list_ends != NULL) {
             put_headers(self, &where);
             self->list_ends[row + 1] = (int32_t)self->name.row;
@@ -205,12 +264,13 @@ put_piece(table *self, const part *from, int64_t row)
 static int
 make_table(table *self, int has_headers)
 {
-    self->partitions = new_buffer(self, &self->fixed[0], self->rows * 4);
-    self->offsets = new_buffer(self, &self->fixed[1], self->rows * 8);
-    self->timestamps = new_buffer(self, &self->fixed[2], self->rows * 8);
-    self->types = new_buffer(self, &self->fixed[3], self->rows * 4);
-    if (self->partitions == NULL || self->offsets == NULL || self->timestamps == NULL || self->types == NULL ||
-        !make_column(self, &self->topic) || !make_column(self, &self->key) || !make_column(self, &self->value)) {
+    self->partitions = new_numbers(self, PARTITION, &self->fixed[0], 4);
+    self->offsets = new_numbers(self, OFFSET, &self->fixed[1], 8);
+    self->timestamps = new_numbers(self, TIMESTAMP, &self->fixed[2], 8);
+    self->types = new_numbers(self, TIMESTAMP_TYPE, &self->fixed[3], 4);
+    if (self->fixed[0] == NULL || self->fixed[1] == NULL || self->fixed[2] == NULL || self->fixed[3] == NULL ||
+        !make_wanted(self, TOPIC, &self->topic) || !make_wanted(self, KEY, &self->key) ||
+        !make_wanted(self, VALUE, &self->value)) {
         return 0;
     }
     if (!has_headers) {
@@ -244,6 +304,9 @@ free_table(table *self)
 static PyObject *
 column_value(const column *self)
 {
+    if (self->ends == NULL) {
+        return Py_NewRef(Py_None);
+    }
     return Py_BuildValue("(OOO)", self->objects[0], self->objects[1], self->objects[2]);
 }
 
@@ -277,9 +340,9 @@ get_parts(PyObject *slices, PyObject *type, part *parts)
 }
 
 static PyObject *
-columns_of(PyTypeObject *pooled_type, const part *parts, Py_ssize_t count, int has_headers)
+columns_of(PyTypeObject *pooled_type, const part *parts, Py_ssize_t count, int has_headers, long wanted)
 {
-    table found = {.pooled_type = pooled_type};
+    table found = {.pooled_type = pooled_type, .wanted = wanted};
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t index = 0; index < count; index++) {
         count_piece(&found, &parts[index], has_headers);
@@ -304,12 +367,17 @@ columns_of(PyTypeObject *pooled_type, const part *parts, Py_ssize_t count, int h
     return value;
 }
 
-/* (slices: sequence of RecordSlice, has_headers: bool) -> tuple of buffers | None; see `columns` in reader.py */
+/* (slices: sequence of RecordSlice, has_headers: bool, wanted: int = EVERY) -> tuple of buffers | None; see `columns`
+ * and `some_columns` in reader.py */
 PyObject *
 columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 2) {
+    if (nargs != 2 && nargs != 3) {
         Py_RETURN_NONE;
+    }
+    long wanted = nargs == 2 ? EVERY : PyLong_AsLong(args[2]);
+    if (wanted == -1 && PyErr_Occurred()) {
+        return NULL;
     }
     PyObject *slices = PySequence_Tuple(args[0]); /* a tuple cannot change while the GIL is released */
     PyObject *type = slices == NULL ? NULL : PyObject_GetAttrString(module, "RecordSlice");
@@ -321,7 +389,8 @@ columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         int outcome = get_parts(slices, type, parts);
         if (outcome >= 0) {
             value = outcome == 0 ? Py_NewRef(Py_None)
-                                 : columns_of((PyTypeObject *)pooled_type, parts, count, args[1] == Py_True);
+                                 : columns_of((PyTypeObject *)pooled_type, parts, count, args[1] == Py_True,
+                                              wanted);
         }
     }
     else if (pooled_type != NULL) {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from kwire.records.reader import BytesColumn, Columns
+    from kwire.records.reader import BytesColumn, SomeColumns
     from kwire.wire.buffers import Bytes
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -21,31 +21,39 @@ FIELDS = {
     "value": pa.binary(),
     "headers": pa.list_(pa.field("element", HEADER)),
 }
-_SCHEMA_WITH_HEADERS = pa.schema(FIELDS.items())
-_SCHEMA = _SCHEMA_WITH_HEADERS.remove(len(FIELDS) - 1)
+# A schema costs more than the arrays of a small batch, and a program asks for few combinations of columns.
+_schemas: dict[tuple[str, ...], pa.Schema] = {}
 
 
-def record_batch(columns: Columns) -> pa.RecordBatch:
-    """Return the columns as one RecordBatch, with headers if they have any."""
+def record_batch(columns: SomeColumns) -> pa.RecordBatch:
+    """Return the columns as one RecordBatch, without those that are None."""
     rows, topic, partition, offset, timestamp, timestamp_type, key, value, headers = columns
-    arrays = [_variable("topic", rows, topic)]
-    for name, data in zip(
-        ("partition", "offset", "timestamp", "timestamp_type"), (partition, offset, timestamp, timestamp_type),
-        strict=True,
-    ):  # fmt: skip
-        arrays.append(pa.Array.from_buffers(FIELDS[name], rows, [None, pa.py_buffer(data)]))
-    arrays += [_variable("key", rows, key), _variable("value", rows, value)]
-    if headers is None:
-        return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
-    validity, ends, names, contents = headers
-    count = len(names[1]) // 4 - 1
-    pairs = pa.Array.from_buffers(
-        HEADER, count, [None], children=[_bytes(pa.string(), count, names), _bytes(pa.binary(), count, contents)]
-    )
-    arrays.append(
-        pa.Array.from_buffers(FIELDS["headers"], rows, [_buffer(validity), pa.py_buffer(ends)], children=[pairs])
-    )
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA_WITH_HEADERS)
+    arrays: dict[str, pa.Array] = {}
+    numbers = {"partition": partition, "offset": offset, "timestamp": timestamp, "timestamp_type": timestamp_type}
+    if topic is not None:
+        arrays["topic"] = _variable("topic", rows, topic)
+    for name, data in numbers.items():
+        if data is not None:
+            arrays[name] = pa.Array.from_buffers(FIELDS[name], rows, [None, pa.py_buffer(data)])
+    for name, column in (("key", key), ("value", value)):
+        if column is not None:
+            arrays[name] = _variable(name, rows, column)
+    if headers is not None:
+        validity, ends, names, contents = headers
+        count = len(names[1]) // 4 - 1
+        pairs = pa.Array.from_buffers(
+            HEADER, count, [None], children=[_bytes(pa.string(), count, names), _bytes(pa.binary(), count, contents)]
+        )
+        arrays["headers"] = pa.Array.from_buffers(
+            FIELDS["headers"], rows, [_buffer(validity), pa.py_buffer(ends)], children=[pairs]
+        )
+    return pa.RecordBatch.from_arrays(list(arrays.values()), schema=_schema(tuple(arrays)))
+
+
+def _schema(names: tuple[str, ...]) -> pa.Schema:
+    if names not in _schemas:
+        _schemas[names] = pa.schema([(name, FIELDS[name]) for name in names])
+    return _schemas[names]
 
 
 def _variable(name: str, rows: int, column: BytesColumn) -> pa.Array:

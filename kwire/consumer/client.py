@@ -17,7 +17,7 @@ import weakref
 from abc import abstractmethod
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -40,7 +40,7 @@ from kwire.consumer.arguments import (
     no_offset,
 )
 from kwire.consumer.buffer import ClientError, CompletedFetch, FetchBuffer, PartitionBuffer
-from kwire.consumer.columns import PolledBatch, check_pyarrow
+from kwire.consumer.columns import PolledBatch, check_columns, check_pyarrow
 from kwire.consumer.dropped import Remains, weakly
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.offsets import (
@@ -351,14 +351,22 @@ class ConsumerClient(TelemetryMethods):
         """Return a batch of the face, which `commit` of its own may be called on."""
 
     async def _poll_arrow(
-        self, max_records: int = 100_000, timeout: float | None = 1.0, *, include_headers: bool = False
+        self,
+        max_records: int = 100_000,
+        timeout: float | None = 1.0,
+        *,
+        include_headers: bool = False,
+        columns: Collection[str] | None = None,
     ) -> pa.RecordBatch:
         """Return `poll_batch` as a pyarrow.RecordBatch, without rows after `timeout` seconds.
 
-        See `PolledBatch.to_arrow`. Raises ConfigurationError, before anything is read, if pyarrow is not installed.
+        See `PolledBatch.to_arrow`, also for `columns`. Raises ConfigurationError, before anything is read, if pyarrow
+        is not installed or a column has another name.
         """
         check_pyarrow()
-        return (await self._poll_batch(max_records, timeout)).to_arrow(include_headers=include_headers)
+        check_columns(columns)
+        batch = await self._poll_batch(max_records, timeout)
+        return batch.to_arrow(include_headers=include_headers, columns=columns)
 
     if not TYPE_CHECKING:
 

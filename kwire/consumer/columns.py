@@ -5,14 +5,15 @@ Nothing is decoded here: a `RecordSlice` is a range of a validated batch. pyarro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple, Protocol, overload
 
 from kwire.cluster.waiting import blocking
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import ConfigurationError
-from kwire.records.reader import columns
+from kwire.option_checks import did_you_mean
+from kwire.records.reader import COLUMN_BITS, columns, some_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +27,18 @@ def check_pyarrow() -> None:
         raise ConfigurationError(
             "pyarrow is not installed", remedy="install kwire[arrow], or iterate over poll() or poll_batch()"
         )
+
+
+def check_columns(names: Collection[str] | None) -> None:
+    """Raise ConfigurationError for a name that is no column, or no name at all."""
+    known = (*COLUMN_BITS, "headers")
+    if isinstance(names, str):
+        raise ConfigurationError(f"columns is the text {names!r}", remedy=f'give a list of names, such as ["{names}"]')
+    for name in names or ():
+        if name not in known:
+            raise ConfigurationError(f"there is no column {name!r}", remedy=did_you_mean(str(name), known))
+    if names is not None and not names:
+        raise ConfigurationError("columns is empty", remedy=f"give some of {', '.join(known)}")
 
 
 class BytesView(Sequence[bytes | None]):
@@ -176,17 +189,20 @@ class PolledBatch:
             for (topic, partition), slices in self._by_partition().items()
         ]
 
-    def to_arrow(self, *, include_headers: bool = False) -> pa.RecordBatch:
-        """Return all records as one pyarrow.RecordBatch.
+    def to_arrow(self, *, include_headers: bool = False, columns: Collection[str] | None = None) -> pa.RecordBatch:
+        """Return all records as one pyarrow.RecordBatch; with `columns`, only the columns of these names.
 
         topic string, partition int32, offset int64, timestamp timestamp[ms, UTC] (-1 ms where a record has none),
         timestamp_type int32, key binary, value binary; with `include_headers` headers
-        list<struct<key: string, value: binary>>, null where a record has none.
+        list<struct<key: string, value: binary>>, null where a record has none. A column that is not asked for is
+        neither decoded nor copied. Raises ConfigurationError for a name that is no column.
         """
         check_pyarrow()
+        check_columns(columns)
         from kwire.consumer import arrow  # importing pyarrow takes longer than all of kwire
 
-        return arrow.record_batch(columns(self._slices, include_headers))
+        names = COLUMN_BITS if columns is None else columns
+        return arrow.record_batch(some_columns(self._slices, {*names, "headers"} if include_headers else names))
 
     def _by_partition(self) -> dict[tuple[str, int], list[RecordSlice]]:
         found: dict[tuple[str, int], list[RecordSlice]] = {}

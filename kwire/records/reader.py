@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -220,6 +220,15 @@ Columns = tuple[
     int, BytesColumn, Bytes, Bytes, Bytes, Bytes, BytesColumn, BytesColumn,
     tuple[Bytes | None, Bytes, BytesColumn, BytesColumn] | None,
 ]  # fmt: skip
+# The same with None for each column that is not wanted.
+SomeColumns = tuple[
+    int, BytesColumn | None, Bytes | None, Bytes | None, Bytes | None, Bytes | None, BytesColumn | None,
+    BytesColumn | None, tuple[Bytes | None, Bytes, BytesColumn, BytesColumn] | None,
+]  # fmt: skip
+# In the order of Columns; the bits are those of _c/columns.c.
+COLUMN_BITS = {
+    "topic": 1, "partition": 2, "offset": 4, "timestamp": 8, "timestamp_type": 16, "key": 32, "value": 64,
+}  # fmt: skip
 
 
 def columns(pieces: Sequence[RecordSlice], has_headers: bool) -> Columns:
@@ -248,6 +257,21 @@ def columns(pieces: Sequence[RecordSlice], has_headers: bool) -> Columns:
     headers = _headers_column(rows) if has_headers else None
     numbers = partitions.tobytes(), offsets.tobytes(), timestamps.tobytes(), types.tobytes()
     return (len(rows), _bytes_column(topics), *numbers, keys, values, headers)
+
+
+def some_columns(pieces: Sequence[RecordSlice], names: Collection[str]) -> SomeColumns:
+    """Return only these columns of the records, as `columns` does. The names are those of COLUMN_BITS, and headers.
+
+    What is not wanted is neither decoded nor copied. In Python, it is decoded.
+    """
+    has_headers = "headers" in names
+    if speedups is not None:
+        wanted = sum(bit for name, bit in COLUMN_BITS.items() if name in names)
+        found: SomeColumns | None = speedups.columns(pieces, has_headers, wanted)
+        if found is not None:
+            return found
+    rows, *made, headers = columns(pieces, has_headers)
+    return (rows, *(one if name in names else None for name, one in zip(COLUMN_BITS, made, strict=True)), headers)  # type: ignore[return-value]
 
 
 def _bytes_column(items: Sequence[bytes | None]) -> BytesColumn:

@@ -1,10 +1,10 @@
 """Types of the C accelerator, as `kwire.wire.accel.speedups` has it. Each name is documented in its Python twin."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from kwire.net.channel import Piece, Sock
-from kwire.records.reader import Columns, RecordReader, RecordSlice
+from kwire.records.reader import Columns, RecordReader, RecordSlice, SomeColumns
 from kwire.records.rows import NewRecord, Row
 from kwire.wire.buffers import Bytes
 
@@ -56,7 +56,10 @@ class Speedups(Protocol):
         enough: int,
         /,
     ) -> tuple[RecordReader, int] | None: ...
+    @overload
     def columns(self, pieces: Sequence[RecordSlice], has_headers: bool, /) -> Columns | None: ...
+    @overload
+    def columns(self, pieces: Sequence[RecordSlice], has_headers: bool, wanted: int, /) -> SomeColumns | None: ...
     def send_pieces(self, sock: Sock, pieces: Sequence[Piece], /) -> int: ...
     def receive_into(self, sock: Sock, target: Piece, /) -> int: ...
     def all_bytes(self, items: list[Any], /) -> bool: ...

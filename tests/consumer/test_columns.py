@@ -111,6 +111,24 @@ def test_the_columns_of_arrow(cluster: Cluster, topic: str) -> None:
     assert with_headers.column("headers").to_pylist() == [[{"key": "n", "value": b"2"}]]
 
 
+def test_some_columns_of_arrow(cluster: Cluster, topic: str) -> None:
+    fill(cluster, topic, 0, range(50))
+    with Consumer(cluster.bootstrap) as consumer:
+        consumer.assign([(topic, 0, 0)])
+        table = consumer.poll_arrow(50, timeout=10.0, columns=["value", "offset"])
+        consumer.seek(topic, 0, 0)
+        every = consumer.poll_arrow(50, timeout=10.0, include_headers=True)
+        assert table.equals(every.select(["offset", "value"]))
+        consumer.seek(topic, 0, 0)
+        assert consumer.poll_batch(50, 10.0).to_arrow(columns=["headers"]).equals(every.select(["headers"]))
+        wrong: list[tuple[Any, str]] = [
+            (["values"], "no column .values..*did you mean value"), ([], "is empty"), ("key", "is the text .key."),
+        ]  # fmt: skip
+        for columns, message in wrong:
+            with pytest.raises(ConfigurationError, match=f"(?s){message}"):
+                consumer.poll_arrow(timeout=0.0, columns=columns)
+
+
 def test_a_view_of_bytes_is_a_sequence(cluster: Cluster, topic: str) -> None:
     rows = [(START_MS, None, value, ()) for value in (b"a", None, b"ccc")]
     append(cluster, topic, 0, encode_batch(rows))

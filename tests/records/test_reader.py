@@ -265,6 +265,19 @@ def test_columns(name: str) -> None:
     assert (contents[0], numbers(contents[1]), contents[2]) == (b"\x05", [0, 1, 1, 1], b"1")
 
 
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("given", LISTS.values(), ids=LISTS)
+def test_some_columns(name: str, given: list[NewRecord]) -> None:
+    """Every choice of columns: what is asked for is as among all, and the rest is None."""
+    every = python.columns([open_over("python", given).cut(9_000)], True)
+    names = [*python.COLUMN_BITS, "headers"]
+    for chosen in [{one} for one in names] + [set(names) - {one} for one in names] + [set(), {"offset", "value"}]:
+        made = wire(name).loops.some_columns([open_over(name, given).cut(9_000)], chosen)
+        rows, *rest = in_bytes(made)
+        assert rows == every[0]
+        assert rest == [one if which in chosen else None for which, one in zip(names, every[1:], strict=True)]
+
+
 @needs_c
 def test_pieces_of_both_kinds_make_one_table() -> None:
     given: list[NewRecord] = [(NOON, b"k", b"v", ())] * 3
@@ -366,6 +379,10 @@ def test_nothing_leaks() -> None:
         for record in open_over("c", given):  # each reuses the memory of the record before the last one
             record.value = record.key
         speedups().columns([piece], True)
+        for wanted in (0, 1, 12, 32, 64):
+            speedups().columns([piece], wanted == 12, wanted)
+        with pytest.raises(TypeError):
+            speedups().columns([piece], True, "value")
         piece.rows()
         for data in damaged():
             speedups().open_reader(kind, "t", 0, 0, 0, 9, data, 0, 3, 0, NOON, 3, None)
