@@ -10,6 +10,8 @@ columns and options of Spark's own Kafka connector and no jar. Writes are at lea
     offsets          checkpoints, ranges and splits; which offsets a read covers
     reader           batch and streaming reads
     columns          the columns of a read
+    filters          filters of a batch read: which partitions and offsets they leave out
+    monitoring       the progress of a query as the offsets of a group
     sink             the columns of a write, and checks of its rows
     writer           batch and streaming writes
     rows             rows as errors name them

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from kwire.admin import Admin
     from kwire.consumer import Consumer
     from kwire.producer import Producer
     from kwire.spark.transactions import TransactionRequests
@@ -82,6 +83,12 @@ def _new_consumer(**options: Any) -> Consumer:
     return Consumer(**options)
 
 
+def _new_admin(**options: Any) -> Admin:
+    from kwire.admin import Admin
+
+    return Admin(**options)
+
+
 def _new_transactions(**options: Any) -> TransactionRequests:
     from kwire.spark.transactions import TransactionRequests
 
@@ -90,4 +97,5 @@ def _new_transactions(**options: Any) -> TransactionRequests:
 
 producers: Clients[Producer] = Clients(_new_producer)
 consumers: Clients[Consumer] = Clients(_new_consumer)
+admins: Clients[Admin] = Clients(_new_admin)
 transactions: Clients[TransactionRequests] = Clients(_new_transactions)

@@ -1,10 +1,12 @@
 """The columns of a read: their Spark and Arrow types, and the conversion from `Consumer.poll_arrow`.
 
 Columns are as in Spark's Kafka connector: all nullable, timestamps in microseconds, null for a record without headers.
-Only the columns of the read's schema go to Spark, so a schema without some columns saves their cost.
+Only the columns of the read's schema are decoded and go to Spark, so a schema without some columns saves their cost.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -50,10 +52,34 @@ assert _TYPES.keys() == ARROW_TYPES.keys()
 _POLLED_NAMES = {"timestampType": "timestamp_type"}
 
 
-def read_schema(*, with_headers: bool) -> StructType:
-    """Return the schema of a read for which the user gives none."""
-    names = [name for name in _TYPES if with_headers or name != "headers"]
+def read_schema(*, with_headers: bool, names: Sequence[str] | None = None) -> StructType:
+    """Return the schema of a read for which the user gives none: that of the option columns, or of all columns."""
+    if names is None:
+        names = [name for name in _TYPES if with_headers or name != "headers"]
     return StructType([StructField(name, _TYPES[name]) for name in names])
+
+
+def parse_columns(option: str, text: str) -> tuple[str, ...]:
+    """Parse names of columns separated by commas, in any case, and keep their order."""
+    by_lower = {name.lower(): name for name in _TYPES}
+    given = [part.strip() for part in text.split(",") if part.strip()]
+    for name in given:
+        if name.lower() not in by_lower:
+            raise ConfigurationError(
+                f"option {option} names {name}, which is no column", remedy=f"the columns are {', '.join(_TYPES)}"
+            )
+    names = tuple(by_lower[name.lower()] for name in given)
+    if not names or len(set(names)) < len(names):
+        raise ConfigurationError(
+            f"option {option} is {text!r}", remedy="give one or more columns, each once, separated by commas"
+        )
+    return names
+
+
+def polled_columns(schema: pa.Schema) -> list[str]:
+    """Return the columns of `poll_arrow` that a read needs: those of the schema, and the offset for the range's end."""
+    names: list[str] = schema.names
+    return list(dict.fromkeys(["offset", *(_POLLED_NAMES.get(name, name) for name in names)]))
 
 
 def check_read_schema(schema: StructType) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from kwire.errors import ConfigurationError
 from kwire.option_checks import near_names
 from kwire.spark.client_options import PREFIX, consumer_options, producer_options
+from kwire.spark.columns import parse_columns
 from kwire.spark.option_parsers import (
     EARLIEST,
     LATEST,
@@ -41,9 +42,10 @@ _READ = (
     "minPartitions",
     "maxRecordsPerPartition",
     "kafkaConsumer.pollTimeoutMs",
+    "columns",
 )
-_BATCH_READ = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_STREAM_READ = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_BATCH_READ = ("pushFilters", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM_READ = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "monitoringGroup")
 _EXACTLY_ONCE = (
     "transactionalIdPrefix",
     "markerTopic",
@@ -132,6 +134,9 @@ class ReadOptions:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     poll_timeout_ms: int
+    columns: tuple[str, ...] | None = None
+    pushes_filters: bool = False
+    monitoring_group: str | None = None
 
 
 OnInDoubt = Literal["fail", "repair", "duplicate", "skip"]
@@ -195,6 +200,9 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         min_offsets_per_trigger=_optional_int(own, "minOffsetsPerTrigger"),
         max_trigger_delay_ms=parse_duration_ms("maxTriggerDelay", own.get("maxTriggerDelay", "15m")),
         poll_timeout_ms=_optional_int(own, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        columns=chosen_columns(options),
+        pushes_filters=parse_bool("pushFilters", own.get("pushFilters", "false")),
+        monitoring_group=_group(own),
     )
 
 
@@ -271,12 +279,30 @@ def includes_headers(options: Mapping[str, str]) -> bool:
     return parse_bool("includeHeaders", text)
 
 
+def chosen_columns(options: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the columns of a read, if the option says which."""
+    text = {name.lower(): value for name, value in options.items()}.get("columns")
+    return None if text is None else parse_columns("columns", text)
+
+
+def _group(own: Mapping[str, str]) -> str | None:
+    group = own.get("monitoringGroup")
+    if group is not None and not group.strip():
+        raise ConfigurationError("option monitoringGroup is empty", remedy="name a group that has no members")
+    return group
+
+
 def _own_options(options: Mapping[str, str], allowed: tuple[str, ...], action: str) -> dict[str, str]:
     """Return the options of this module, with their documented case. Raise for any that `action` does not have."""
     everything = (*_READ, *_BATCH_READ, *_STREAM_READ, *_WRITE, *_BATCH_WRITE)
     documented = {name.lower(): name for name in (*everything, *_UNSUPPORTED)}
     query_options = {name.lower() for name in _QUERY_OPTIONS}
     found: dict[str, str] = {}
+    if "provider" in options:
+        raise ConfigurationError(
+            "Spark forgets the options of a table whose source is written in Python",
+            remedy="write CREATE TEMPORARY VIEW ... USING kwire OPTIONS (...), or give options to a read",
+        )
     for given, value in options.items():
         if given.lower().startswith(PREFIX) or given.lower() in query_options:
             continue

@@ -14,7 +14,7 @@ earlier versions, options that need them raise a ConfigurationError.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -24,9 +24,11 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from kwire.errors import BrokerError, ConfigurationError, ErrorCode, KwireError, RequestTimeoutError, TopicError
 from kwire.net import Clock, SystemClock
 from kwire.spark.client_options import admin_options
-from kwire.spark.clients import consumers
-from kwire.spark.columns import arrow_schema, to_spark
+from kwire.spark.clients import admins, consumers
+from kwire.spark.columns import arrow_schema, polled_columns, to_spark
 from kwire.spark.error_messages import with_option_names
+from kwire.spark.filters import PushedFilters
+from kwire.spark.monitoring import ProgressPublisher
 from kwire.spark.offsets import (
     Checkpoint,
     OffsetRange,
@@ -81,7 +83,7 @@ class RangeConsumer(Protocol):
         self, partitions: Sequence[tuple[str, int, int]], *, ends: Mapping[TopicPartition, int] = ...
     ) -> None: ...
     def poll_arrow(
-        self, max_records: int = ..., timeout: float = ..., *, include_headers: bool = ...
+        self, max_records: int = ..., timeout: float = ..., *, columns: Collection[str] | None = ...
     ) -> pa.RecordBatch: ...
     def position(self, topic: str, partition: int) -> int: ...
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
@@ -96,11 +98,38 @@ class BatchReader(DataSourceReader):
 
     @with_option_names()
     def partitions(self) -> list[InputPartition]:
-        ranges = plan_batch(self._options, consumers.get(self._options.client), topic_names(self._options))
-        return input_partitions(ranges, self._options)
+        return input_partitions(self._ranges(), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._options, self._schema)
+
+    def _ranges(self) -> list[OffsetRange]:
+        return plan_batch(self._options, consumers.get(self._options.client), topic_names(self._options))
+
+
+class FilteringReader(BatchReader):
+    """With the option pushFilters. Spark refuses a reader with this method where the filters are not to be pushed."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._filters: list[Any] = []
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
+        self._filters = filters
+        return filters  # Spark checks the rows itself
+
+    @with_option_names()
+    def partitions(self) -> list[InputPartition]:
+        ranges = PushedFilters.of(self._filters).narrow(self._ranges(), consumers.get(self._options.client))
+        return input_partitions(ranges, self._options)
+
+
+def batch_reader(options: ReadOptions, schema: StructType) -> BatchReader:
+    if not options.pushes_filters:
+        return BatchReader(options, schema)
+    if not hasattr(DataSourceReader, "pushFilters"):
+        raise ConfigurationError("option pushFilters needs Spark 4.1 or later", remedy="remove it")
+    return FilteringReader(options, schema)
 
 
 def topic_names(options: ReadOptions) -> Any:
@@ -131,7 +160,7 @@ def read_partition(
     wanted = arrow_schema(schema)
     try:
         with with_option_names():
-            for polled in read_range(consumer, offset_range, options, SystemClock(), "headers" in wanted.names):
+            for polled in read_range(consumer, offset_range, options, SystemClock(), polled_columns(wanted)):
                 yield from split_by_size(_to_spark(polled, wanted, offset_range))
     except BaseException:
         # Also when Spark stops early (LIMIT): stop fetching. A range that was read to its end stays assigned, so that
@@ -141,9 +170,11 @@ def read_partition(
 
 
 def read_range(
-    consumer: RangeConsumer, wanted: OffsetRange, options: ReadOptions, clock: Clock, with_headers: bool
+    consumer: RangeConsumer, wanted: OffsetRange, options: ReadOptions, clock: Clock, columns: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range in order, in batches of at most ROWS_MAX, with the columns of `Consumer.poll_arrow`.
+    """Yield the records of a range in order, in batches of at most ROWS_MAX, with these columns of `poll_arrow`.
+
+    One of the columns is the offset.
 
     Raises RequestTimeoutError if the position does not advance within kafkaConsumer.pollTimeoutMs.
     """
@@ -154,7 +185,7 @@ def read_range(
     deadline = clock.now() + timeout
     while position < end:
         try:
-            polled = consumer.poll_arrow(ROWS_MAX, _POLL_TIMEOUT, include_headers=with_headers)
+            polled = consumer.poll_arrow(ROWS_MAX, _POLL_TIMEOUT, columns=columns)
         except BrokerError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise error.at(topic=topic, partition=partition) from None
@@ -252,9 +283,11 @@ class _BaseStreamReader(DataSourceStreamReader):
         self._options = options
         self._schema = schema
         self._planner: MicroBatchPlanner | None = None
+        self._publisher: ProgressPublisher | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planner": None}  # tasks need no planner, and a clock cannot be pickled
+        # Tasks need neither, and a clock cannot be pickled.
+        return {**self.__dict__, "_planner": None, "_publisher": None}
 
     @with_option_names()
     def initialOffset(self) -> Checkpoint:  # noqa: N802
@@ -276,6 +309,16 @@ class _BaseStreamReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         consumers.discard(self._options.client)
+        if self._options.monitoring_group is not None:
+            admins.discard(admin_options(self._options.client))
+
+    def _publish(self, progress: Checkpoint) -> None:
+        """Show how far the query has got, all micro-batches before `progress` being complete."""
+        group = self._options.monitoring_group
+        if group is not None:
+            if self._publisher is None:
+                self._publisher = ProgressPublisher(group, SystemClock())
+            self._publisher.publish(from_checkpoint(progress), admins.get(admin_options(self._options.client)).groups)
 
     @property
     def _offset_reader(self) -> OffsetReader:
@@ -329,6 +372,8 @@ if HAS_ADMISSION_CONTROL:
 
         @with_option_names()
         def latestOffset(self, start: Checkpoint, limit: ReadLimit) -> Checkpoint:  # noqa: N802
+            # `start` is where the last completed micro-batch ended, as Spark asks after it has noted that.
+            self._publish(start)
             # Spark passes ReadAllAvailable, whatever the default limit, when a trigger must read everything.
             reads_all = isinstance(limit, ReadAllAvailable)
             end = self._end_offsets()
@@ -364,3 +409,7 @@ else:
         @with_option_names()
         def latestOffset(self) -> Checkpoint:  # type: ignore[override]  # noqa: N802
             return to_checkpoint(self._end_offsets())
+
+        def commit(self, end: Checkpoint) -> None:
+            # Spark calls it when the next micro-batch begins: the group is one behind.
+            self._publish(end)

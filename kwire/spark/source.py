@@ -7,8 +7,15 @@ from pyspark.sql.types import StructType
 
 from kwire.errors import ConfigurationError
 from kwire.spark.columns import check_read_schema, read_schema
-from kwire.spark.options import check_read_options, includes_headers, read_options, write_options
-from kwire.spark.reader import BatchReader, StreamReader
+from kwire.spark.options import (
+    ReadOptions,
+    check_read_options,
+    chosen_columns,
+    includes_headers,
+    read_options,
+    write_options,
+)
+from kwire.spark.reader import BatchReader, StreamReader, batch_reader
 from kwire.spark.sink import SinkColumns
 from kwire.spark.writer import BatchWriter, StreamWriter
 
@@ -22,15 +29,24 @@ class KwireDataSource(DataSource):
 
     def schema(self) -> StructType:
         check_read_options(self.options)
-        return read_schema(with_headers=includes_headers(self.options))
+        return read_schema(with_headers=includes_headers(self.options), names=chosen_columns(self.options))
 
     def reader(self, schema: StructType) -> BatchReader:
-        check_read_schema(schema)
-        return BatchReader(read_options(self.options, is_stream=False), schema)
+        return batch_reader(self._read_options(schema, is_stream=False), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        return StreamReader(self._read_options(schema, is_stream=True), schema)
+
+    def _read_options(self, schema: StructType, *, is_stream: bool) -> ReadOptions:
         check_read_schema(schema)
-        return StreamReader(read_options(self.options, is_stream=True), schema)
+        options = read_options(self.options, is_stream=is_stream)
+        if options.columns is not None and list(options.columns) != schema.names:
+            raise ConfigurationError(
+                f"option columns and the schema contradict each other: {', '.join(options.columns)}, and "
+                f"{', '.join(schema.names)}",
+                remedy="give one of them",
+            )
+        return options
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:

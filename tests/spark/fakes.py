@@ -95,9 +95,9 @@ class FakeConsumer:
         return PolledBatch(pieces)
 
     def poll_arrow(
-        self, max_records: int = 100_000, timeout: float = 1.0, *, include_headers: bool = False
+        self, max_records: int = 100_000, timeout: float = 1.0, *, columns: Collection[str] | None = None
     ) -> pa.RecordBatch:
-        return self.poll_batch(max_records, timeout).to_arrow(include_headers=include_headers)
+        return self.poll_batch(max_records, timeout).to_arrow(columns=columns)
 
     def position(self, topic: str, partition: int) -> int:
         return self._position

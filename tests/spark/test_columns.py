@@ -10,7 +10,8 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from kwire.consumer import PolledBatch
 from kwire.errors import ConfigurationError
-from kwire.spark.columns import arrow_schema, check_read_schema, read_schema, to_spark
+from kwire.spark import KwireDataSource
+from kwire.spark.columns import arrow_schema, check_read_schema, polled_columns, read_schema, to_spark
 from tests.spark.fakes import piece
 
 MS = 1_700_000_000_123
@@ -94,3 +95,22 @@ def test_a_time_that_spark_cannot_hold() -> None:
 def test_a_wrong_schema_is_refused(field: StructField, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         check_read_schema(StructType([field]))
+
+
+def test_only_the_columns_of_the_schema_are_polled() -> None:
+    schema = arrow_schema(SUBSET)
+    assert polled_columns(schema) == ["offset", "value"]
+    batch = to_spark(PolledBatch(PIECES).to_arrow(columns=polled_columns(schema)), schema)
+    assert batch.to_pydict() == {name: EXPECTED[name] for name in ("offset", "value")}
+    assert polled_columns(arrow_schema(read_schema(with_headers=True, names=["timestampType", "headers"]))) == [
+        "offset", "timestamp_type", "headers",
+    ]  # fmt: skip
+
+
+def test_an_option_names_the_columns() -> None:
+    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "columns": "offset,value"}
+    source = KwireDataSource(given)
+    assert source.schema() == SUBSET
+    source.reader(SUBSET)
+    with pytest.raises(ConfigurationError, match="contradict each other: offset, value, and value"):
+        source.streamReader(StructType([StructField("value", BinaryType())]))

@@ -161,11 +161,30 @@ def test_offsets_bound_a_read(spark: SparkSession, where: dict[str, str], new_to
     rows = read(spark, where, "offset BIGINT, value BINARY", subscribe=topic, **bounds, minPartitions="3")
     assert [(row.offset, row.value.decode()) for row in rows] == [(number, str(number)) for number in range(10, 40)]
     assert list(rows[0].asDict()) == ["offset", "value"]
+    named = {"columns": "offset,value", "subscribe": topic, "pushFilters": "true"}
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = spark.read.format("kwire").options(**where, **bounds, **named).load()
+        left = frame.where("offset >= 20 AND offset < 23 AND value <> '21'")
+        assert [(row.offset, row.value.decode()) for row in left.collect()] == [(20, "20"), (22, "22")]
+        assert frame.where("offset > 99").rdd.getNumPartitions() == 1  # none to read: Spark makes an empty one
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
     assigned = {"assign": f'{{"{topic}":[0]}}', "maxRecordsPerPartition": "30"}
     frame = spark.read.format("kwire").options(**where, **assigned).load()
     assert frame.rdd.getNumPartitions() == 4
     assert frame.count() == 100
     assert frame.limit(5).count() == 5
+
+
+def test_a_topic_as_a_view_of_sql(spark: SparkSession, where: dict[str, str], new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    write(numbers(spark, 10), where, topic=topic)
+    own = {**where, "subscribe": topic, "columns": "value,partition"}
+    listed = ", ".join(f"'{name}' '{value}'" for name, value in own.items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW numbers USING kwire OPTIONS ({listed})")
+    found = spark.sql("SELECT CAST(value AS STRING) AS value FROM numbers WHERE partition = 0").collect()
+    assert sorted(row.value for row in found) == sorted(map(str, range(10)))
 
 
 def test_an_empty_write_and_an_empty_read(spark: SparkSession, where: dict[str, str], new_topic: NewTopic) -> None:
@@ -251,6 +270,7 @@ def test_a_stream_from_topic_to_topic(
 ) -> None:
     source, target = new_topic(2), new_topic(2)
     options = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "30"}
+    options["monitoringGroup"] = f"{source}-progress"
 
     def run() -> list[int]:
         """Copy what is available. Return the number of rows of each micro-batch."""
@@ -276,6 +296,9 @@ def test_a_stream_from_topic_to_topic(
     original = read(spark, where, "partition INT, value BINARY, timestamp TIMESTAMP", subscribe=source)
     assert sorted(map(repr, copied)) == sorted(map(repr, original))
     assert len(copied) == 90
+    with kwire.Admin(where["kafka.bootstrap.servers"]) as admin:
+        progress = admin.groups.lag(f"{source}-progress")
+    assert (progress.total, len(progress.by_partition)) == (0, 2)
 
 
 def failure(spark: SparkSession, where: dict[str, str], frame: DataFrame, **options: str) -> str:

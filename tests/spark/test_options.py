@@ -73,6 +73,37 @@ def test_names_come_in_any_case_and_query_options_are_ignored() -> None:
     assert read_options(WHERE | lowered, is_stream=True).max_offsets_per_trigger == 10
 
 
+def test_columns_of_a_read() -> None:
+    assert read_options(TOPIC, is_stream=False).columns is None
+    found = read_options(TOPIC | {"Columns": " value,OFFSET, timestamptype"}, is_stream=True)
+    assert found.columns == ("value", "offset", "timestampType")
+    for text, message in [
+        ("value,vale", "names vale, which is no column: the columns are key, value"),
+        (" ,", "give one or more columns"),
+        ("value,VALUE", "each once"),
+    ]:
+        with pytest.raises(ConfigurationError, match=message):
+            read_options(TOPIC | {"columns": text}, is_stream=False)
+
+
+def test_filters_are_for_batches_and_a_group_is_for_streams() -> None:
+    assert not read_options(TOPIC, is_stream=False).pushes_filters
+    assert read_options(TOPIC | {"pushFilters": "true"}, is_stream=False).pushes_filters
+    assert read_options(TOPIC | {"monitoringGroup": "g"}, is_stream=True).monitoring_group == "g"
+    for name, is_stream in (("pushFilters", True), ("monitoringGroup", False)):
+        with pytest.raises(ConfigurationError, match=f"option {name} is not for a"):
+            read_options(TOPIC | {name: "true"}, is_stream=is_stream)
+    with pytest.raises(ConfigurationError, match="name a group that has no members"):
+        read_options(TOPIC | {"monitoringGroup": " "}, is_stream=True)
+
+
+def test_a_table_is_refused_with_what_works() -> None:
+    """Spark 4.3 keeps the options of CREATE TABLE, and hands none to the source that reads the table."""
+    created = TOPIC | {"provider": "kwire", "option.subscribe": "t"}
+    with pytest.raises(ConfigurationError, match="write CREATE TEMPORARY VIEW"):
+        check_read_options(created)
+
+
 def test_pattern_and_assignment() -> None:
     pattern = read_options(WHERE | {"subscribePattern": "a.*"}, is_stream=False).subscription.pattern
     assert pattern is not None

@@ -46,7 +46,7 @@ def read(
     consumer: FakeConsumer, wanted: OffsetRange, own: ReadOptions | None = None, clock: Clock | None = None
 ) -> Iterator[list[int]]:
     """The offsets of each batch."""
-    for batch in read_range(consumer, wanted, own or options(), clock or VirtualClock(), False):
+    for batch in read_range(consumer, wanted, own or options(), clock or VirtualClock(), ["offset"]):
         yield batch.column("offset").to_pylist()
 
 
