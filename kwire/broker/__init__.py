@@ -31,14 +31,30 @@ Imports: net, session, protocol, records, wire.
 """
 
 from kwire.broker.cluster import Cluster, LogSnapshot, serve
-from kwire.broker.faults import Answer, ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse, Throttle
+from kwire.broker.control import ControlServer
+from kwire.broker.faults import (
+    Answer,
+    ApplyLate,
+    Corrupt,
+    Cut,
+    Delay,
+    Disconnect,
+    Fault,
+    Mute,
+    Refuse,
+    Throttle,
+    Trickle,
+)
 from kwire.broker.options import FirstSequence, Options
+from kwire.broker.request_log import RequestRecord
 from kwire.session.sasl import KerberosAcceptor, OAuthValidator, SaslServer
 
 __all__ = [
     "Answer",
     "ApplyLate",
     "Cluster",
+    "ControlServer",
+    "Corrupt",
     "Cut",
     "Delay",
     "Disconnect",
@@ -50,7 +66,9 @@ __all__ = [
     "OAuthValidator",
     "Options",
     "Refuse",
+    "RequestRecord",
     "SaslServer",
     "Throttle",
+    "Trickle",
     "serve",
 ]

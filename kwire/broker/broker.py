@@ -7,11 +7,32 @@ A broker has no socket and no clock. What a request means is in `handlers`; what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kwire.broker.cluster_state import ClusterState, Node
-from kwire.broker.faults import Answer, ApplyLate, Cut, Delay, Disconnect, Fault, Mute, Refuse, Throttle
-from kwire.broker.request_context import CloseConnection, Completion, Reply, RequestContext, TruncatedReply
+from kwire.broker.faults import (
+    Answer,
+    ApplyLate,
+    Corrupt,
+    Cut,
+    Delay,
+    Disconnect,
+    Fault,
+    Mute,
+    Refuse,
+    Throttle,
+    Trickle,
+)
+from kwire.broker.request_context import (
+    CloseConnection,
+    Completion,
+    DamagedReply,
+    Reply,
+    RequestContext,
+    SlowReply,
+    TruncatedReply,
+)
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol import ApiKey
 from kwire.protocol.schema import Response
@@ -87,6 +108,14 @@ class Broker:
                     lambda completion: context.complete(_truncate(completion, keep_bytes))
                 )
                 self._run(handler, truncated, now)
+            case Corrupt(what):
+                corrupted = context.with_callback(
+                    lambda completion: context.complete(_corrupt(completion, what, self.cluster.random))
+                )
+                self._run(handler, corrupted, now)
+            case Trickle(rate):
+                slow = context.with_callback(lambda completion: context.complete(_slow(completion, rate)))
+                self._run(handler, slow, now)
             case Delay(ms, applied):
                 self._delay(handler, context, now + ms / 1000, applied, now)
             case Mute(applied):
@@ -143,6 +172,35 @@ def _change(completion: Completion, change: Callable[[Any, Any], Response | None
     if not isinstance(completion, Reply):
         return completion
     return Reply(change(request, completion.response) or completion.response, completion.mute_until)
+
+
+def _corrupt(completion: Completion, what: str, random: Random) -> Completion:
+    if not isinstance(completion, Reply):
+        return completion
+    response = completion.response
+    if what == "records":
+        _damage_records(response)
+        return Reply(response)
+    damages: dict[str, Callable[[bytes], bytes]] = {
+        "correlation": lambda frame: frame[:4] + bytes([frame[4] ^ 0x40]) + frame[5:],
+        "length": lambda frame: b"\x7f\xff\xff\xff" + frame[4:],
+        "garbage": lambda frame: frame[:4] + random.randbytes(len(frame) - 4),
+        "duplicate": lambda frame: frame + frame,
+    }
+    return DamagedReply(response, damages[what])
+
+
+def _damage_records(response: Any) -> None:
+    """Flip a bit of the last byte of each partition's records, where a Fetch response has any."""
+    for topic in getattr(response, "responses", None) or ():
+        for partition in getattr(topic, "partitions", None) or ():
+            if getattr(partition, "records", None):
+                records = bytes(partition.records)
+                partition.records = records[:-1] + bytes([records[-1] ^ 1])
+
+
+def _slow(completion: Completion, rate: int) -> Completion:
+    return SlowReply(completion.response, rate) if isinstance(completion, Reply) else completion
 
 
 def _truncate(completion: Completion, keep_bytes: int) -> Completion:

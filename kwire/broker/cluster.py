@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -20,6 +20,7 @@ from kwire.broker.diagnostics import Oddity
 from kwire.broker.faults import Effect, Fault, FaultKwargs, make_fault
 from kwire.broker.handlers.table import HANDLERS
 from kwire.broker.options import ClusterKwargs, make_options
+from kwire.broker.request_log import RequestRecord
 from kwire.broker.server import Server
 from kwire.broker.telemetry import Push
 from kwire.errors import ClosedError, ConfigurationError
@@ -192,6 +193,35 @@ class Cluster:
         """Return how many requests of each API all brokers have handled."""
         return self.call(lambda state, now: Counter(state.requests))
 
+    def request_log(
+        self, *, api: ApiKey | None = None, client_id: str | None = None, node: int | None = None
+    ) -> list[RequestRecord]:
+        """Return the last requests, the oldest first: those of an API, a client or a broker, by default all.
+
+        `request_log_size` bounds how many are kept: 1,000 by default. ApiVersions and SASL requests are not among them.
+        """
+
+        def copy(state: ClusterState, now: float) -> list[RequestRecord]:
+            return [
+                replace(record)
+                for record in state.request_log
+                if api in (None, record.api) and client_id in (None, record.client_id) and node in (None, record.node)
+            ]
+
+        return self.call(copy)
+
+    def clear_request_log(self) -> None:
+        """Forget the requests of `request_log`."""
+        self.call(lambda state, now: state.request_log.clear())
+
+    def on_request(self, listener: Callable[[RequestRecord], None] | None) -> None:
+        """Call `listener(record)` on the cluster's thread when a request is complete. One listener; None removes it."""
+
+        def listen(state: ClusterState, now: float) -> None:
+            state.request_log.listener = listener
+
+        self.call(listen)
+
     def telemetry(self) -> tuple[Push, ...]:
         """Return the metrics that clients have pushed, at most the last 1,000 (KIP-714).
 
@@ -243,6 +273,39 @@ class Cluster:
 
         self.call(restart)
 
+    def freeze(self, node: int) -> None:
+        """Let a broker answer nothing until `thaw`, as a process that is stopped: its connections stay open.
+
+        It keeps its partitions and groups, and requests that have begun go on.
+        """
+        self._check_node(node)
+        self.call(lambda state, now: self._server.freeze(node))
+
+    def thaw(self, node: int) -> None:
+        """Let a frozen broker go on: it handles what has come meanwhile."""
+        self._check_node(node)
+        self.call(lambda state, now: self._server.thaw(node))
+
+    def tell_leader(
+        self, topic: str, partition: int, leader: int | None, *, nodes: Sequence[int] | None = None
+    ) -> None:
+        """Let the metadata of some brokers, by default all, name another leader: stale metadata.
+
+        None ends that. The leader itself does not change; the one that is named refuses requests, as in Kafka.
+        """
+        for node in (*(nodes or ()), *(() if leader is None else (leader,))):
+            self._check_node(node)
+
+        def tell(state: ClusterState, now: float) -> None:
+            state.partition(topic, partition)
+            for node in state.nodes if nodes is None else nodes:
+                if leader is None:
+                    state.told_leaders.pop((node, topic, partition), None)
+                else:
+                    state.told_leaders[node, topic, partition] = leader
+
+        self.call(tell)
+
     def move_leader(self, topic: str, partition: int, node: int) -> None:
         """Make another in-sync replica the leader, without loss. Raises BrokerError if `node` is not in the ISR."""
         self.call(lambda state, now: state.partition(topic, partition).move_leader(node, now))
@@ -275,6 +338,15 @@ class Cluster:
         if fault.node is not None:
             self._check_node(fault.node)
         return self.call(lambda state, now: state.faults.add(fault))
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Return the faults that are not spent, in the order in which they are tried."""
+        return self.call(lambda state, now: tuple(state.faults))
+
+    def remove_fault(self, fault: Fault) -> None:
+        """Remove a fault, if it is there."""
+        self.call(lambda state, now: state.faults.remove(fault))
 
     def clear_faults(self) -> None:
         """Remove all faults."""

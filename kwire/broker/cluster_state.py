@@ -33,6 +33,7 @@ from kwire.broker.options import Options, TopicSettings
 from kwire.broker.partition import NO_LEADER, Partition
 from kwire.broker.quotas import Quotas
 from kwire.broker.reassignments import Reassignments
+from kwire.broker.request_log import RequestLog
 from kwire.broker.share_coordinator import ShareCoordinator, ShareKey
 from kwire.broker.share_groups import ShareGroup, ShareGroupCoordinator
 from kwire.broker.share_partition_manager import SharePartitionManager
@@ -137,6 +138,8 @@ class ClusterState:
         self.reassignments = Reassignments(self)
         self.faults = Faults()
         self.oddities = Oddities()
+        self.request_log = RequestLog(options.request_log_size)
+        self.told_leaders: dict[tuple[int, str, int], int] = {}  # (broker, topic, partition): a leader that is wrong
         self.rejected_members: set[tuple[str, str, str]] = set()  # (host, client id, group) that the log has named
         self.connection_numbers = count(1)
         self.requests: Counter[ApiKey] = Counter()  # handled, of each API
@@ -171,6 +174,12 @@ class ClusterState:
         start = (crc32(key.encode()) + self._coordinator_moves) % len(ids)
         ordered = ids[start:] + ids[:start]
         return next((id for id in ordered if self.nodes[id].is_up), NO_LEADER)
+
+    def told_leader(self, node: int, partition: Partition) -> int:
+        """Return the leader that a broker's metadata names: a test may have set a stale one."""
+        if not self.told_leaders:
+            return partition.leader
+        return self.told_leaders.get((node, partition.topic, partition.index), partition.leader)
 
     def move_coordinators(self, now: float) -> None:
         """Let the next broker coordinate each group and transactional id, while the former one runs on."""

@@ -9,19 +9,38 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kwire.broker.authorizer import ANONYMOUS, Access
 from kwire.broker.broker import Broker
 from kwire.broker.diagnostics import ClientInfo, Oddity, log_broken, log_closing, maybe_header
 from kwire.broker.faults import SESSION_APIS, Delay, Disconnect, Mute
-from kwire.broker.request_context import CloseConnection, Completion, NoReply, Reply, RequestContext, TruncatedReply
+from kwire.broker.request_context import (
+    CloseConnection,
+    Completion,
+    DamagedReply,
+    NoReply,
+    Reply,
+    RequestContext,
+    SlowReply,
+    TruncatedReply,
+)
+from kwire.broker.request_log import RequestRecord
 from kwire.errors import DisconnectedError
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.produce import ProduceResponse
+from kwire.protocol.schema import Response
 from kwire.session import ConnectionBroken, RequestReceived, SaslServer, Session, TrailingBytes
 from kwire.wire.frame import BytesLike
 
 FrameParts = list[BytesLike]  # of a frame, without its size
+
+
+_SLOW_STEP_SECONDS = 0.05
+_OUTCOMES: Mapping[type[Any], str] = {
+    Reply: "response", NoReply: "no response", CloseConnection: "closed", TruncatedReply: "cut",
+    DamagedReply: "response", SlowReply: "response",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +60,7 @@ class Connection:
         apis: Mapping[int, range],
         sasl: SaslServer | None,
         client_host: str,
+        listener: str = "PLAINTEXT",
         certificate_name: str | None = None,
         on_ready: Callable[[Connection], None],
     ) -> None:
@@ -52,6 +72,7 @@ class Connection:
             identity=(broker.cluster.options.cluster_id, broker.id),
         )  # fmt: skip
         self._client_host = client_host
+        self._listener = listener
         self._certificate_name = certificate_name  # who the client is by mutual TLS; SASL says it if there is both
         self.client = ClientInfo(next(broker.cluster.connection_numbers), broker.id, client_host, self._session)
         self._on_ready = on_ready
@@ -61,6 +82,9 @@ class Connection:
         self._delayed_frames: deque[BytesLike] = deque()  # frames behind one that a fault delays or mutes
         self._current: RequestContext | None = None
         self._is_paused = False
+        self._slow: tuple[bytes, int] = b"", 0  # what is left of a response that is written slowly, and its rate
+        self._slow_until = 0.0  # when its next part is due
+        self._ended: list[tuple[RequestRecord, str, float]] = []  # for the request log: how, and when it started
         self._output: list[FrameParts | RawBytes] = []
 
     @property
@@ -82,14 +106,22 @@ class Connection:
         """Start the requests that can start now. Return the frames to write."""
         while self._delayed_frames and not self._is_paused and not self.is_closing:
             self.receive(self._delayed_frames.popleft(), now)
-        while self._queue and self._current is None and not self.is_closing and now >= self._muted_until:
+        while self._can_start(now):
             self._start(*self._queue.popleft(), now)
+        self._log_ended(now)
+        if self._slow[0] and not self.is_closing:
+            self._write_slowly(now)
         frames: list[FrameParts | RawBytes] = [*self._session.frames(), *self._output]
         self._output.clear()
         return frames
 
+    def _can_start(self, now: float) -> bool:
+        is_free = self._current is None and not self._slow[0]
+        return bool(self._queue) and is_free and not self.is_closing and now >= self._muted_until
+
     def closed(self, now: float) -> None:
         """Close the connection: the socket is gone. The current request continues, and its response is dropped."""
+        self._log_ended(now)
         self.is_closing = True
         if self._current is not None:
             self._current.cancel()
@@ -124,7 +156,10 @@ class Connection:
         access = self._access()
         self._throttle(event, size, access.principal, now)
 
+        record = self._log(event, size, access.principal, now)
+
         def on_complete(completion: Completion) -> None:
+            self._ended.append((record, _OUTCOMES[type(completion)], now))
             self._complete(event, completion)
 
         self._current = RequestContext(
@@ -133,6 +168,20 @@ class Connection:
             software=self._session.software, on_complete=on_complete,
         )  # fmt: skip
         self.broker.handle(self._current, now)
+
+    def _log(self, event: RequestReceived, size: int, principal: str, now: float) -> RequestRecord:
+        header, cluster = event.header, self.broker.cluster
+        return cluster.request_log.begin(
+            time_ms=cluster.wall_ms(now), api=ApiKey(header.api_key), version=header.api_version, node=self.broker.id,
+            connection=self.client.number, listener=self._listener, client_id=header.client_id or "",
+            software=self.client.library, host=self._client_host, principal=principal, size_bytes=size,
+            correlation_id=header.correlation_id,
+        )  # fmt: skip
+
+    def _log_ended(self, now: float) -> None:
+        for record, outcome, since in self._ended:
+            self.broker.cluster.request_log.end(record, outcome, (now - since) * 1000)
+        self._ended.clear()
 
     def _throttle(self, event: RequestReceived, size: int, principal: str, now: float) -> None:
         """Count a Produce against the quota of its client. Over it, the next request has to wait (KIP-219)."""
@@ -177,14 +226,37 @@ class Connection:
                 if reason is not None:
                     log_closing(self.client, reason)
             case TruncatedReply(response, keep_bytes):
-                self._session.respond(event.tag, response)
-                # Responses of this turn that come before it are sent whole.
-                *whole, last = self._session.frames()
-                self._output += whole
-                body = b"".join(last)
-                self._output.append(RawBytes((len(body).to_bytes(4, "big") + body)[:keep_bytes]))
+                self._output.append(RawBytes(self._frame(event, response)[:keep_bytes]))
                 self.is_closing = True
+            case DamagedReply(response, damage):
+                self._output.append(RawBytes(damage(self._frame(event, response))))
+            case SlowReply(response, bytes_per_second):
+                self._slow = self._frame(event, response), bytes_per_second
+                self._is_paused = True
         self._on_ready(self)
+
+    def _frame(self, event: RequestReceived, response: Response) -> bytes:
+        """Return the frame of a response with its size. Responses of this turn that come before it are sent whole."""
+        self._session.respond(event.tag, response)
+        *whole, last = self._session.frames()
+        self._output += whole
+        body = b"".join(last)
+        return len(body).to_bytes(4, "big") + body
+
+    def _write_slowly(self, now: float) -> None:
+        """Write the part of a slow response that is due, 20 times a second at most."""
+        left, rate = self._slow
+        if not left or now < self._slow_until:
+            return
+        size = max(1, int(rate * _SLOW_STEP_SECONDS))
+        self._output.append(RawBytes(left[:size]))
+        self._slow = left[size:], rate
+        self._slow_until = now + size / rate
+        if self._slow[0]:
+            self.broker.cluster.timers.at(self._slow_until, lambda now: self._on_ready(self))
+        else:
+            self._is_paused = False
+            self._on_ready(self)
 
     def _apply_session_fault(self, frame: BytesLike, now: float) -> bool:
         """Apply a fault of an API that the session handles, before the session gets the frame. Return whether there was

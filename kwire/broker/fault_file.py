@@ -39,13 +39,14 @@ def read_faults(path: Path) -> list[Fault]:
     faults = []
     for number, table in enumerate(tables, 1):
         try:
-            faults.append(_fault(table))
+            faults.append(parse_fault(table))
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}, fault {number}: {error.message}", remedy=error.remedy) from None
     return faults
 
 
-def _fault(table: Mapping[str, Any]) -> Fault:
+def parse_fault(table: Mapping[str, Any]) -> Fault:
+    """Return the fault of a table in a file, or of JSON. Raises ConfigurationError."""
     given = dict(table)
     name = given.pop("effect", None)
     kind = _EFFECTS.get(name) if isinstance(name, str) else None

@@ -7,7 +7,7 @@ out. Faults are tried in the order in which they were added. The first one that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from random import Random
 from typing import Any, TypedDict, get_args
@@ -126,7 +126,37 @@ class Answer:
             raise ConfigurationError(f"Answer: change is {self.change!r}", remedy=remedy)
 
 
-Effect = Refuse | Disconnect | Cut | Delay | Mute | ApplyLate | Throttle | Answer
+CORRUPTIONS = ("records", "correlation", "length", "garbage", "duplicate")
+
+
+@dataclass(frozen=True, slots=True)
+class Corrupt:
+    """Apply the request and damage the bytes of the response.
+
+    "records": the last byte of a Fetch response's records, so that the checksum of a batch is wrong;
+    "correlation": another correlation id; "length": a size of 2 GiB; "garbage": other bytes of the same number;
+    "duplicate": the response comes twice.
+    """
+
+    what: str = "records"
+
+    def __post_init__(self) -> None:
+        if self.what not in CORRUPTIONS:
+            raise ConfigurationError(f"Corrupt: what is {self.what!r}", remedy=f"give one of {', '.join(CORRUPTIONS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Trickle:
+    """Apply the request and write the response at `bytes_per_second`; later ones of the connection wait."""
+
+    bytes_per_second: int
+
+    def __post_init__(self) -> None:
+        remedy = "give bytes per second, from 1 on"
+        _check("Trickle", "bytes_per_second", self.bytes_per_second, int, remedy, least=1)
+
+
+Effect = Refuse | Disconnect | Cut | Delay | Mute | ApplyLate | Throttle | Answer | Corrupt | Trickle
 
 
 # Field, type, least value, remedy.
@@ -307,6 +337,9 @@ class Faults:
 
     def __len__(self) -> int:
         return len(self._faults)
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(self._faults)
 
     def add(self, fault: Fault) -> Fault:
         self._faults.append(fault)

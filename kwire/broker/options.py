@@ -106,6 +106,7 @@ class ClusterKwargs(TypedDict, total=False):
     max_connections: int
     max_queued_requests: int
     idle_timeout_ms: int
+    request_log_size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +205,7 @@ class Options:
     max_connections: int = 10_000
     max_queued_requests: int = 10_000  # of one connection, behind the current one
     idle_timeout_ms: int = 600_000
+    request_log_size: int = 1_000  # of all brokers together; 0: none
 
     def __post_init__(self) -> None:
         for item in fields(self):

@@ -44,7 +44,23 @@ class TruncatedReply:
     keep_bytes: int
 
 
-Completion = Reply | NoReply | CloseConnection | TruncatedReply
+@dataclass(frozen=True, slots=True)
+class DamagedReply:
+    """Send what `damage` makes of the response's frame, its size field included."""
+
+    response: Response
+    damage: Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowReply:
+    """Send the response's frame at this rate."""
+
+    response: Response
+    bytes_per_second: int
+
+
+Completion = Reply | NoReply | CloseConnection | TruncatedReply | DamagedReply | SlowReply
 
 
 class RequestContext:

@@ -53,6 +53,7 @@ class Server:
         self._nodes: dict[Connection, Node] = {}
         self._ready: dict[Connection, None] = {}
         self._paused: dict[Node, None] = {}
+        self._frozen: set[int] = set()
         self._closing: dict[Node, float] = {}  # the deadline of each
         self._sends: list[tuple[Node, FrameParts]] = []
 
@@ -66,11 +67,23 @@ class Server:
 
     def stop_broker(self, id: int) -> None:
         """Close a broker's listener and connections at once, whatever was being written."""
+        self._frozen.discard(id)
         address = self._listeners.pop(id, None)
         if address is not None:
             self._selector.stop_listening(address)
         for node in [node for node, connection in self._connections.items() if connection.broker.id == id]:
             self._disconnect(node)
+
+    def freeze(self, id: int) -> None:
+        """Let a broker do nothing: connections open, and nothing is answered, as of a stopped process."""
+        self._frozen.add(id)
+
+    def thaw(self, id: int) -> None:
+        """Let a frozen broker go on with what has come meanwhile."""
+        self._frozen.discard(id)
+        for connection in self._connections.values():
+            if connection.broker.id == id:
+                self._mark_ready(connection)
 
     def close(self) -> None:
         """Close all connections and the selector."""
@@ -156,6 +169,9 @@ class Server:
         self._ready[connection] = None
 
     def _advance(self, connection: Connection, node: Node, now: float) -> None:
+        if connection.broker.id in self._frozen:
+            self._apply_backpressure(connection, node)
+            return
         for frame in connection.turn(now):
             if isinstance(frame, RawBytes):
                 self._send_raw(node, frame.data)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
+import sys
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from kwire.cli.connection import named_values
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options
+
+if TYPE_CHECKING:
+    from kwire.broker import RequestRecord
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 
@@ -65,11 +72,25 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
     help="Require SASL (PLAIN or SCRAM) and accept this user.",
 )
 @click.option(
+    "--as-version",
     "--kafka-version",
+    "kafka_version",
     metavar="RELEASE",
     help="Imitate a Kafka release, such as 4.0: its API versions and rules. Default: the newest, all versions.",
 )
 @click.option("--faults", type=_FILE, metavar="FILE", help="Faults for the brokers' responses, TOML; see the docs.")
+@click.option(
+    "--control",
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    help="Serve HTTP on 127.0.0.1 for tests in other languages: faults, brokers, topics, requests. 0: any free port.",
+)
+@click.option(
+    "--request-log",
+    type=click.Path(dir_okay=False, writable=True, allow_dash=True),
+    metavar="FILE",
+    help="Write each request as a line of JSON: API, client, principal, latency. -: stderr.",
+)
 @click.option(
     "-X",
     "--option",
@@ -83,7 +104,8 @@ def command(
     brokers: int, host: str, listen_host: str | None, advertise: str | None, port: int, topics: tuple[str, ...],
     auto_create: bool, default_partitions: int,
     cert: str | None, key: str | None, cafile: str | None, users: tuple[str, ...],
-    kafka_version: str | None, faults: str | None, extra: tuple[str, ...],
+    kafka_version: str | None, faults: str | None, control: int | None, request_log: str | None,
+    extra: tuple[str, ...],
     output: Output,
 ) -> ExitCode:  # fmt: skip
     """Run a cluster of embedded brokers until Ctrl-C.
@@ -97,7 +119,7 @@ def command(
         kwire broker --brokers 1 --port 0 | head -1 | jq -r .bootstrap
         kwire broker --listen-host 0.0.0.0 --advertise kafka  # in a container that others call kafka
     """
-    from kwire.broker import Cluster, Options
+    from kwire.broker import Cluster, ControlServer, Options
     from kwire.broker.fault_file import read_faults
 
     settings = named_values(extra)
@@ -119,17 +141,42 @@ def command(
     stop = threading.Event()
     # SIGTERM is a clean end; Ctrl-C too, but with its usual exit code.
     signal.signal(signal.SIGTERM, lambda number, frame: _stop(stop, number, frame))
-    with Cluster(brokers, **options) as cluster:
+    with ExitStack() as stack:
+        log = _request_log(request_log, stack)
+        cluster = stack.enter_context(Cluster(brokers, **options))
         for fault in injected:
             cluster.inject(fault)
+        if log is not None:
+            cluster.on_request(log)
+        said: dict[str, Any] = {"bootstrap": cluster.bootstrap, "brokers": cluster.bootstrap.split(",")}
+        if control is not None:
+            server = stack.enter_context(ControlServer(cluster, port=control))
+            said["control"] = f"http://{server.address[0]}:{server.address[1]}"
         if output.is_table:
             output.text(f"bootstrap {cluster.bootstrap}")
+            if "control" in said:
+                output.text(f"control {said['control']}")
         else:
-            output.json({"bootstrap": cluster.bootstrap, "brokers": cluster.bootstrap.split(",")})
+            output.json(said)
         output.note(f"{counted(brokers, 'broker')} until Ctrl-C. In another terminal:")
         output.note(f"  export KWIRE_BOOTSTRAP={shlex.quote(cluster.bootstrap)}")
         stop.wait()
     return ExitCode.OK
+
+
+def _request_log(path: str | None, stack: ExitStack) -> Callable[[RequestRecord], None] | None:
+    """Return what writes a request as a line of JSON, None without a file."""
+    if path is None:
+        return None
+    file: TextIO = sys.stderr
+    if path != "-":
+        file = stack.enter_context(open(path, "w", encoding="utf-8"))  # noqa: SIM115 - the stack closes it
+
+    def write(record: RequestRecord) -> None:
+        file.write(json.dumps(record.as_json()) + "\n")
+        file.flush()
+
+    return write
 
 
 def _stop(stop: threading.Event, number: int, frame: FrameType | None) -> None:

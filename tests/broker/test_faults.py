@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+import kwire
 from kwire.broker.authorizer import Access, Authorizer
 from kwire.broker.connection import Connection, RawBytes
 from kwire.broker.fault_file import read_faults
 from kwire.broker.faults import (
+    CORRUPTIONS,
     Answer,
     ApplyLate,
+    Corrupt,
     Cut,
     Delay,
     Disconnect,
@@ -24,26 +27,31 @@ from kwire.broker.faults import (
     Mute,
     Refuse,
     Throttle,
+    Trickle,
     make_fault,
 )
 from kwire.broker.handlers.table import HANDLERS
+from kwire.broker.ids import NO_ID
 from kwire.broker.request_context import Reply, RequestContext
-from kwire.errors import ConfigurationError, ErrorCode, error_name
+from kwire.errors import ConfigurationError, CorruptRecordsError, ErrorCode, error_name
 from kwire.protocol import ApiKey
 from kwire.protocol.headers import decode_response, encode_request
 from kwire.protocol.messages.api_versions import ApiVersionsRequest
 from kwire.protocol.messages.describe_groups import DescribeGroupsRequest
+from kwire.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.schema import Request
+from kwire.records import decode_batches
 from kwire.session import SaslServer
 from tests.broker.bench import GOOD, Bench, batch
 from tests.broker.client import Client as SocketClient
 from tests.broker.conftest import StartCluster
 from tests.broker.virtual_cluster import VirtualCluster
+from tests.waiting import wait_until
 
 HIT = Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 PLACES = [("t", 0), ("t", 1), ("u", -1)]
@@ -473,3 +481,117 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=said):
         read_faults(file)
+
+
+class TestDamage:
+    """Faults in the bytes of a response."""
+
+    def written(self, effect: Effect | None, request: Request[Any], version: int) -> tuple[Client, bytes]:
+        client = Client(Bench())
+        client.bench.produce(batch(b"value"))
+        if effect is not None:
+            client.bench.state.faults.add(Fault(effect=effect))
+        client.send(request, version)
+        (frame,) = client.written
+        if isinstance(frame, RawBytes):
+            return client, frame.data
+        body = b"".join(frame)
+        return client, len(body).to_bytes(4, "big") + body
+
+    def test_the_checksum_of_fetched_records_is_wrong(self) -> None:
+        client = Client(Bench())
+        client.bench.produce(batch(b"value"))
+        client.bench.state.faults.add(Fault(effect=Corrupt("records")))
+        client.send(client.bench.fetch_request(), 18)
+        (response,) = client.responses()
+        records = response.responses[0].partitions[0].records
+        with pytest.raises(CorruptRecordsError, match="CRC"):
+            list(decode_batches(records))
+        client.send(client.bench.fetch_request(), 18)  # the log itself is intact
+        assert list(decode_batches(client.responses()[1].responses[0].partitions[0].records))
+
+    @pytest.mark.parametrize(
+        ("what", "change"),
+        [
+            ("correlation", lambda frame: frame[:4] + b"\x40\0\0\0" + frame[8:]),
+            ("length", lambda frame: b"\x7f\xff\xff\xff" + frame[4:]),
+            ("duplicate", lambda frame: frame + frame),
+        ],
+    )
+    def test_bytes_of_a_frame(self, what: str, change: Callable[[bytes], bytes]) -> None:
+        request = MetadataRequest(topics=[])
+        _, whole = self.written(None, request, 9)
+        client, damaged = self.written(Corrupt(what), request, 9)
+        assert damaged == change(whole)
+        assert not client.connection.is_closing
+
+    def test_garbage_has_the_size_of_the_response(self) -> None:
+        request = MetadataRequest(topics=[])
+        _, whole = self.written(None, request, 9)
+        _, damaged = self.written(Corrupt("garbage"), request, 9)
+        assert len(damaged) == len(whole)
+        assert damaged[:4] == whole[:4]
+        assert damaged[4:] != whole[4:]
+
+    def test_a_trickling_response_holds_up_the_next_one(self) -> None:
+        client = Client(Bench())
+        client.bench.state.faults.add(Fault(effect=Trickle(100)))
+        client.send(MetadataRequest(topics=[]), 9)
+        client.send(MetadataRequest(topics=[]), 9)
+        parts = []
+        for _ in range(1000):
+            parts += client.written
+            client.written = []
+            if parts and not isinstance(parts[-1], RawBytes):
+                break
+            client.advance(0.05)
+        slow = b"".join(part.data for part in parts[:-1] if isinstance(part, RawBytes))
+        _, whole = self.written(None, MetadataRequest(topics=[]), 9)
+        assert slow == whole
+        assert {len(part.data) for part in parts[:-2] if isinstance(part, RawBytes)} == {5}
+        assert client.bench.now >= len(whole) / 100 - 0.05
+
+    def test_a_client_recovers_from_damage(self, start: StartCluster) -> None:
+        cluster = start(1, topics={"t": 1})
+        for what in CORRUPTIONS:
+            cluster.add_fault(Corrupt(what), api=ApiKey.PRODUCE)
+        with kwire.Producer(cluster.bootstrap, delivery_timeout_ms=60_000) as producer:
+            for number in range(10):
+                producer.send("t", b"%d" % number).result(timeout=60)
+        assert [record.value for record in cluster.log("t").records()] == [b"%d" % number for number in range(10)]
+        assert cluster.faults == ()
+
+    @pytest.mark.parametrize("make", [lambda: Corrupt("crc"), lambda: Trickle(0)])
+    def test_wrong_arguments(self, make: Callable[[], Effect]) -> None:
+        with pytest.raises(ConfigurationError):
+            make()
+
+
+def test_stale_metadata_of_one_broker() -> None:
+    cluster = VirtualCluster(3)
+    cluster.state.create_topic("t", 1)
+    leader = cluster.leader("t")
+    other = next(id for id in cluster.brokers if id != leader)
+    cluster.state.told_leaders[1, "t", 0] = other
+
+    def told(node: int) -> tuple[int, int]:
+        named = [MetadataRequest.Topic(name="t", topic_id=NO_ID)]
+        (metadata,) = cluster.request(node, MetadataRequest(topics=named)).topics
+        wanted = [DescribeTopicPartitionsRequest.Topic(name="t")]
+        request = DescribeTopicPartitionsRequest(topics=wanted, response_partition_limit=10, cursor=None)
+        (described,) = cluster.request(node, request).topics
+        return metadata.partitions[0].leader_id, described.partitions[0].leader_id
+
+    assert (told(1), told(2)) == ((other, other), (leader, leader))
+
+
+def test_a_producer_gets_past_stale_metadata(start: StartCluster) -> None:
+    cluster = start(3, topics={"t": 1})
+    leader = cluster.leader("t")
+    wrong = next(id for id in cluster.brokers if id != leader)
+    cluster.tell_leader("t", 0, wrong)
+    with kwire.Producer(cluster.bootstrap) as producer:
+        sent = producer.send("t", b"v")
+        wait_until(lambda: any(record.node == wrong for record in cluster.request_log(api=ApiKey.PRODUCE)))
+        cluster.tell_leader("t", 0, None)
+        assert sent.result(timeout=60).offset == 0

@@ -17,7 +17,7 @@ from kwire.protocol.messages.fetch import FetchRequest
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
-from kwire.records import Compression, decode_batches, encode_batch
+from kwire.records import Batch, Compression, decode_batches, encode_batch
 from tests.broker.comparison import NOW_MS, Side
 from tests.broker.transactions import Topic, Tx
 from tests.waiting import wait_until
@@ -54,14 +54,23 @@ def set_ratio(side: Side, topic: Topic, ratio: str) -> None:
     assert result.error_code == 0, result
 
 
-def contents(side: Side, topic: Topic) -> list[Any]:
-    """Return the batches of the log; of the delete horizon only whether there is one."""
-    data = FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+def fetch(side: Side, topic: Topic, offset: int) -> list[Batch]:
+    data = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=0, min_bytes=0, topics=[FetchRequest.Topic(topic=topic.name, topic_id=topic.id, partitions=[data])]
     )
     (found,) = side.request(request, 12).responses[0].partitions
     assert found.error_code == 0
+    return list(decode_batches(found.records or b""))
+
+
+def contents(side: Side, topic: Topic) -> list[Any]:
+    """Return the batches of the log; of the delete horizon only whether there is one."""
+    batches: list[Batch] = []
+    offset = 0
+    while found := fetch(side, topic, offset):  # Kafka returns what is in one segment
+        batches += found
+        offset = batches[-1].next_offset
     return [
         (
             batch.base_offset, batch.last_offset, batch.base_sequence, batch.producer_epoch, batch.is_transactional,
@@ -69,7 +78,7 @@ def contents(side: Side, topic: Topic) -> list[Any]:
             delete_horizon_ms(batch.raw) is not None,
             [(row[0], row[1] if not batch.is_control else None, row[2], row[3]) for row in batch.rows()],
         )
-        for batch in decode_batches(found.records or b"")
+        for batch in batches
     ]  # fmt: skip
 
 
@@ -98,7 +107,7 @@ def cleaned(pair: tuple[Side, Side], topics: tuple[Topic, Topic]) -> list[Any]:
     try:
         wait_until(is_equal)
     except AssertionError:
-        assert ours == theirs
+        assert theirs == ours  # shows how they differ
     for side, topic in zip(pair, topics, strict=True):
         set_ratio(side, topic, "1.0")
     return ours
@@ -139,6 +148,11 @@ def begin(side: Side, tx: Tx) -> None:
     tx.pid, tx.epoch = response.producer_id, response.producer_epoch
 
 
+def add(tx: Tx, topic: Topic) -> None:
+    """Add the topic's partition once the markers of the transaction before are written."""
+    wait_until(lambda: tx.add((topic.name, 0)) == [0])
+
+
 def test_transactions(pair: tuple[Side, Side]) -> None:
     topics = []
     for side in pair:
@@ -148,7 +162,7 @@ def test_transactions(pair: tuple[Side, Side]) -> None:
         tx = Tx(side.request, f"{side.case}-tx", now_ms=NOW_MS)
         begin(side, tx)
         for commit in (True, False, True):
-            assert tx.add((topic.name, 0)) == [0]
+            add(tx, topic)
             assert tx.produce(topic, b"v%d" % commit) == 0
             assert tx.end(commit) in ((0, 0), (0, 1))
         produce(side, topic, ("end", "1"))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -333,6 +335,25 @@ def test_broker_advertises_another_address_than_it_listens_on() -> None:
         assert host == "localhost"
         assert run("metadata", KWIRE_BOOTSTRAP=f"127.0.0.1:{port}").returncode == 0
         interrupted(process)
+
+
+def test_broker_with_a_control_port_a_request_log_and_a_release(tmp_path: Path) -> None:
+    log = tmp_path / "requests.jsonl"
+    options = ["--brokers", "1", "--port", "0", "--control", "0", "--request-log", str(log), "--as-version", "3.9"]
+    with started("broker", *options) as process:
+        line = first_line(process)
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", line["control"])
+        fault = json.dumps({"effect": "Refuse", "code": "TOPIC_AUTHORIZATION_FAILED", "api": "Metadata"}).encode()
+        with urllib.request.urlopen(f"{line['control']}/faults", fault, timeout=SECONDS) as response:
+            assert json.load(response) == {"id": 1}
+        assert run("metadata", KWIRE_BOOTSTRAP=line["bootstrap"]).returncode == 0
+        shown = run("versions", "-f", "json", KWIRE_BOOTSTRAP=line["bootstrap"]).stdout
+        assert json.loads(shown.splitlines()[0])["nearest_release"] == "3.9"
+        interrupted(process)
+    written = [json.loads(text) for text in log.read_text().splitlines()]
+    assert written[0]["api"] == "Metadata"
+    assert written[0]["software"].startswith("kwire")
+    assert all(record["outcome"] == "response" and record["latency_ms"] >= 0 for record in written)
 
 
 @pytest.mark.parametrize("module", ["kwire", "kwire.cli"])

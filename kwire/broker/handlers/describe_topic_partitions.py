@@ -76,9 +76,10 @@ def _described(broker: Broker, topic: Topic, partitions: list[Partition], operat
 
 
 def _partition(broker: Broker, partition: Partition) -> _Topic.Partition:
+    leader = broker.cluster.told_leader(broker.id, partition)
     return _Topic.Partition(
-        error_code=ErrorCode.NONE if partition.leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=partition.index, leader_id=partition.leader, leader_epoch=partition.leader_epoch,
+        error_code=ErrorCode.NONE if leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.index, leader_id=leader, leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas), isr_nodes=list(partition.isr), eligible_leader_replicas=[],
         last_known_elr=[],
         offline_replicas=[node for node in partition.replicas if not broker.cluster.nodes[node].is_up],

@@ -90,11 +90,12 @@ def _topic(broker: Broker, topic: Topic, request: MetadataRequest, context: Requ
 
 
 def _partition(broker: Broker, partition: Partition) -> MetadataResponse.Topic.Partition:
-    has_leader = partition.leader != NO_LEADER
+    leader = broker.cluster.told_leader(broker.id, partition)
+    has_leader = leader != NO_LEADER
     return MetadataResponse.Topic.Partition(
         error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.index,
-        leader_id=partition.leader,
+        leader_id=leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
