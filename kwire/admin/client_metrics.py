@@ -49,6 +49,7 @@ class ClientMetricsAdmin(ConfigAdmin):
         *,
         interval_ms: int | None = None,
         match: Mapping[str, str] | None = None,
+        dry_run: bool = False,
         timeout: float | None = None,
     ) -> None:
         """Have clients push metrics whose names begin with one of `metrics`; "*" means all.
@@ -65,11 +66,11 @@ class ClientMetricsAdmin(ConfigAdmin):
                 except re.error as error:
                     raise ConfigurationError(f"match[{key!r}] is {pattern!r}: {error}") from error
             configs[_MATCH] = [f"{key}={pattern}" for key, pattern in match.items()]
-        await self._set(configs, client_metrics=name, timeout=timeout)
+        await self._set(configs, client_metrics=name, dry_run=dry_run, timeout=timeout)
 
-    async def _unsubscribe(self, name: str, *, timeout: float | None = None) -> None:
+    async def _unsubscribe(self, name: str, *, dry_run: bool = False, timeout: float | None = None) -> None:
         """Remove a subscription."""
-        await self._reset([_METRICS, _INTERVAL, _MATCH], client_metrics=name, timeout=timeout)
+        await self._reset([_METRICS, _INTERVAL, _MATCH], client_metrics=name, dry_run=dry_run, timeout=timeout)
 
 
 class ClientMetrics(ClientMetricsAdmin):

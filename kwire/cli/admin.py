@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +16,9 @@ from kwire.cli.output import Output
 if TYPE_CHECKING:
     from kwire.admin import Admin
     from kwire.errors import KwireError
+
+_DURATION = re.compile(r"(\d+)(ms|s|m|h|d|w)", re.ASCII)
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def open_admin(connection: ConnectionOptions) -> Admin:
@@ -61,6 +66,26 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
             raise click.UsageError(f"{text!r} sets nothing: write NAME=VALUE")
         found[name] = value
     return found
+
+
+def duration(option: str, text: str) -> timedelta:
+    """Return the time that "90s" or "12h" means. Raises UsageError."""
+    found = _DURATION.fullmatch(text)
+    if found is None or not int(found[1]):
+        raise click.UsageError(f"{option} {text}: give a time such as 90s, 30m, 12h or 7d")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def time_of(option: str, text: str, also: Iterable[str] = ()) -> datetime | timedelta:
+    """Return the moment that "2026-11-01T12:00" means, or how long ago "-2h" is. Raises UsageError."""
+    if text.startswith("-"):
+        return duration(option, text[1:])
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        others = "".join(f"{name}, " for name in also)
+        raise click.UsageError(f"{option} {text}: give {others}a time (2026-11-01T12:00), or -2h") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _cell(value: Any) -> str | int:

@@ -10,7 +10,9 @@ import click
 from kwire.cli.admin import open_admin, pairs, show
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
-from kwire.cli.output import Output, counted, output_options
+from kwire.cli.output import Output, output_options
+
+_TYPES = ("topic", "broker", "broker-logger", "client-metrics", "group")
 
 
 @click.group(no_args_is_help=True)
@@ -76,6 +78,18 @@ def get(
     return ExitCode.OK
 
 
+@command.command()
+@click.option("--type", "types", type=click.Choice(_TYPES), multiple=True, help="Only of this type; repeatable.")
+@connection_options
+@output_options
+def resources(types: tuple[str, ...], connection: ConnectionOptions, output: Output) -> ExitCode:
+    """List what has configs of its own (Kafka 4.1; client-metrics since 3.7)."""
+    with open_admin(connection) as admin:
+        found = admin.configs.resources([one.replace("-", "_") for one in types], timeout=connection.timeout)
+    show([{"type": one.type, "name": one.name} for one in found], output)
+    return ExitCode.OK
+
+
 def _change(verb: str, what: str, help_text: str) -> None:
     """Add the command that calls `Admin.configs.<verb>`."""
 
@@ -92,7 +106,7 @@ def _change(verb: str, what: str, help_text: str) -> None:
         wanted: Any = changes if verb == "reset" else pairs(changes)
         with open_admin(connection) as admin:
             getattr(admin.configs, verb)(wanted, dry_run=dry_run, timeout=connection.timeout, **resource)
-        output.note(f"{counted(len(changes), 'config')} {'can be' if dry_run else ''} changed".replace("  ", " "))
+        show([{"config": one.partition("=")[0], "changed": not dry_run, "dry_run": dry_run} for one in changes], output)
         return ExitCode.OK
 
 

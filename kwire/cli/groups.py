@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kwire.cli.admin import open_admin, report
+from kwire.cli.admin import duration, open_admin, partition_keys, report, show
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options, styled
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from kwire.errors import KwireError
 
 _TYPES = ("classic", "consumer", "share", "streams")
-_DURATION = re.compile(r"-?(\d+)(ms|s|m|h|d|w)")
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_AGO = re.compile(r"-?\d+[a-z]+", re.ASCII)
 
 
 @click.group(no_args_is_help=True)
@@ -256,9 +255,8 @@ def reset_target(text: str) -> ResetTarget:
         return text  # type: ignore[return-value]
     if text.isascii() and text.isdigit():
         return int(text)
-    ago = _DURATION.fullmatch(text)
-    if ago is not None:
-        return timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    if _AGO.fullmatch(text):
+        return duration("--to", text.removeprefix("-"))
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -298,4 +296,63 @@ def delete(groups: tuple[str, ...], dry_run: bool, connection: ConnectionOptions
             output.text(f"{name}: {'would be deleted' if dry_run else 'deleted'}")
         else:
             output.json({"group": name, "deleted": not dry_run, "dry_run": dry_run})
+    return report(errors)
+
+
+@command.command()
+@click.argument("group")
+@click.option("--instance-id", "instance_ids", multiple=True, metavar="ID", help="A static member; repeatable.")
+@click.option("--all", "every", is_flag=True, help="Every member. Those that run join again.")
+@click.option("--reason", default="", help="For the brokers' logs.")
+@click.option("--dry-run", is_flag=True, help="Show which members would be removed, and remove none.")
+@connection_options
+@output_options
+def remove_members(
+    group: str, instance_ids: tuple[str, ...], every: bool, reason: str, dry_run: bool, connection: ConnectionOptions,
+    output: Output,
+) -> ExitCode:  # fmt: skip
+    """Remove members from a group, so that the others take their partitions."""
+    if every == bool(instance_ids):
+        raise click.UsageError("give --instance-id for each member, or --all")
+    errors: Mapping[str, KwireError] = {}
+    with open_admin(connection) as admin:
+        if dry_run:
+            members = admin.groups.describe(group, timeout=connection.timeout).members
+            known = [one.instance_id or one.id for one in members]
+            if missing := [one for one in instance_ids if one not in known]:
+                raise click.UsageError(f"{group} has no member {', '.join(missing)}")
+            removed = known if every else list(instance_ids)
+        else:
+            results = admin.groups.remove_members(
+                group, instance_ids=instance_ids, every=every, reason=reason, timeout=connection.timeout
+            )
+            removed, errors = list(results.ok), results.errors
+    show([{"group": group, "member": one, "removed": not dry_run, "dry_run": dry_run} for one in removed], output)
+    return report(errors)
+
+
+@command.command()
+@click.argument("group")
+@click.argument("partitions", metavar="TOPIC:PARTITION...", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Show which offsets would be deleted, and delete none.")
+@connection_options
+@output_options
+def delete_offsets(
+    group: str, partitions: tuple[str, ...], dry_run: bool, connection: ConnectionOptions, output: Output
+) -> ExitCode:
+    """Delete committed offsets of topics that no member reads. Of a share group those of whole topics go."""
+    keys = partition_keys(partitions)
+    errors: Mapping[tuple[str, int], KwireError] = {}
+    with open_admin(connection) as admin:
+        if dry_run:
+            committed = admin.groups.offsets(group, timeout=connection.timeout)
+            deleted = [key for key in keys if key in committed]
+        else:
+            results = admin.groups.delete_offsets(group, keys, timeout=connection.timeout)
+            deleted, errors = list(results.ok), results.errors
+    rows = [
+        {"group": group, "topic": topic, "partition": index, "deleted": not dry_run, "dry_run": dry_run}
+        for topic, index in deleted
+    ]
+    show(rows, output, right=["partition"])
     return report(errors)

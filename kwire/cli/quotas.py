@@ -81,5 +81,6 @@ def set_quotas(
     with open_admin(connection) as admin:
         wanted = _entity(user=user, client_id=client_id, ip=ip)
         admin.quotas.set(**wanted, **values, dry_run=dry_run, timeout=connection.timeout)
-    output.note("the limits can be set" if dry_run else "the limits are set")
+    entity = {name: value or _DEFAULT for name, value in wanted.items()}
+    show([{"entity": entity, "limits": values, "dry_run": dry_run}], output)
     return ExitCode.OK

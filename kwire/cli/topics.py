@@ -7,7 +7,7 @@ import click
 from kwire.cli.admin import open_admin, pairs, report, show
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
-from kwire.cli.output import Output, counted, output_options
+from kwire.cli.output import Output, output_options
 
 
 @click.group(no_args_is_help=True)
@@ -110,5 +110,5 @@ def add_partitions(topic: str, total: int, dry_run: bool, connection: Connection
     """Give TOPIC more partitions, so that it has TOTAL. Keys move to other partitions by that."""
     with open_admin(connection) as admin:
         admin.topics.add_partitions(topic, total, dry_run=dry_run, timeout=connection.timeout)
-    output.note(f"{topic} {'would have' if dry_run else 'has'} {counted(total, 'partition')}")
+    show([{"topic": topic, "partitions": total, "dry_run": dry_run}], output, right=["partitions"])
     return ExitCode.OK

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kwire.cli.admin import open_admin, report, show
+from kwire.cli.admin import open_admin, partition_keys, report, show
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, output_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kwire.admin import ActiveProducer
+    from kwire.errors import KwireError
 
 
 @click.group(no_args_is_help=True)
@@ -112,15 +115,39 @@ def abort(
 
 @command.command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Show whose producers would be fenced, and fence none.")
 @connection_options
 @output_options
-def fence(ids: tuple[str, ...], connection: ConnectionOptions, output: Output) -> ExitCode:
+def fence(ids: tuple[str, ...], dry_run: bool, connection: ConnectionOptions, output: Output) -> ExitCode:
     """Fence the producers of transactional ids, and abort their open transactions."""
     with open_admin(connection) as admin:
-        results = admin.transactions.fence(list(ids), timeout=connection.timeout)
-    rows = [{"id": name, "producer_id": one[0], "epoch": one[1]} for name, one in results.ok.items()]
+        errors: Mapping[str, KwireError]
+        if dry_run:
+            described = admin.transactions.describe_many(list(ids), timeout=connection.timeout)
+            found = {name: (one.producer_id, one.producer_epoch) for name, one in described.ok.items()}
+            errors = described.errors
+        else:
+            results = admin.transactions.fence(list(ids), timeout=connection.timeout)
+            found, errors = dict(results.ok), results.errors
+    rows = [{"id": name, "producer_id": one[0], "epoch": one[1], "dry_run": dry_run} for name, one in found.items()]
     show(rows, output, right=["producer_id", "epoch"])
-    return report(results.errors)
+    return report(errors)
+
+
+@command.command()
+@click.argument("partitions", metavar="TOPIC:PARTITION...", nargs=-1, required=True)
+@connection_options
+@output_options
+def producers(partitions: tuple[str, ...], connection: ConnectionOptions, output: Output) -> ExitCode:
+    """Show the producers that a partition knows; `start` is the first offset of an open transaction."""
+    with open_admin(connection) as admin:
+        rows = [
+            _row(one)
+            for topic, index in partition_keys(partitions)
+            for one in admin.transactions.producers(topic, index, timeout=connection.timeout)
+        ]
+    show(rows, output, right=["partition", "producer_id", "epoch", "start", "last_timestamp_ms"])
+    return ExitCode.OK
 
 
 def _row(one: ActiveProducer) -> dict[str, Any]:

@@ -14,6 +14,8 @@ _mechanism = click.option(
     help="The mechanism that the password is for.",
 )  # fmt: skip
 
+_dry_run = click.option("--dry-run", is_flag=True, help="Check what can be checked, and change nothing.")
+
 
 @click.group(no_args_is_help=True)
 def command() -> None:
@@ -42,28 +44,37 @@ def list_users(users: tuple[str, ...], connection: ConnectionOptions, output: Ou
 @click.password_option("--new-password", envvar="KWIRE_NEW_PASSWORD", help="Default: it is asked for.")
 @_mechanism
 @click.option("--iterations", type=int, default=8_192, show_default=True, help="Of the hash, 4096 to 16384.")
+@_dry_run
 @connection_options
 @output_options
 def set_password(
-    user: str, new_password: str, mechanism: str, iterations: int, connection: ConnectionOptions, output: Output
-) -> ExitCode:
+    user: str, new_password: str, mechanism: str, iterations: int, dry_run: bool, connection: ConnectionOptions,
+    output: Output,
+) -> ExitCode:  # fmt: skip
     """Set the password of a user. It is salted here and does not leave this process."""
     with open_admin(connection) as admin:
-        admin.users.set_scram(
-            user, new_password, mechanism=mechanism, iterations=iterations, timeout=connection.timeout
-        )
-    output.note(f"{user} has a password for {mechanism}")
+        if dry_run:
+            admin.users.list(timeout=connection.timeout)  # shows whether you may see users, and the brokers have them
+        else:
+            admin.users.set_scram(
+                user, new_password, mechanism=mechanism, iterations=iterations, timeout=connection.timeout
+            )
+    show([{"user": user, "mechanism": mechanism, "iterations": iterations, "dry_run": dry_run}], output)
     return ExitCode.OK
 
 
 @command.command()
 @click.argument("user")
 @_mechanism
+@_dry_run
 @connection_options
 @output_options
-def delete(user: str, mechanism: str, connection: ConnectionOptions, output: Output) -> ExitCode:
+def delete(user: str, mechanism: str, dry_run: bool, connection: ConnectionOptions, output: Output) -> ExitCode:
     """Delete the password of a user for one mechanism."""
     with open_admin(connection) as admin:
-        admin.users.delete_scram(user, mechanism=mechanism, timeout=connection.timeout)
-    output.note(f"{user} has no password for {mechanism}")
+        if not dry_run:
+            admin.users.delete_scram(user, mechanism=mechanism, timeout=connection.timeout)
+        elif mechanism not in admin.users.list([user], timeout=connection.timeout)[user].iterations:
+            raise click.UsageError(f"{user} has no password for {mechanism}")
+    show([{"user": user, "mechanism": mechanism, "deleted": not dry_run, "dry_run": dry_run}], output)
     return ExitCode.OK

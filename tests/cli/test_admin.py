@@ -2,13 +2,63 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import stat
 from collections.abc import Iterator
+from pathlib import Path
 
+import click
 import pytest
 
-from kwire import Producer
+from kwire import Admin, Consumer, Producer, Sasl
 from kwire.broker import Cluster
+from kwire.cli.app import COMMANDS
 from tests.cli.running import Ran, run
+from tests.waiting import wait_until
+
+# The verbs whose command has another name, or whose job another command does too.
+COMMANDS_OF_VERBS = {
+    ("acls", "find"): "list",
+    ("client_metrics", "get"): "list",
+    ("cluster", "metadata"): None,  # `kwire metadata`
+    ("configs", "set_many"): "set",
+    ("groups", "describe_many"): "describe",
+    ("groups", "lag_many"): "lag",
+    ("groups", "offsets"): "lag",
+    ("groups", "set_offsets"): "reset",
+    ("topics", "create_many"): "create",
+    ("topics", "describe_many"): "describe",
+    ("topics", "exists"): "describe",
+    ("transactions", "describe_many"): "describe",
+    ("users", "delete_scram"): "delete",
+    ("users", "set_scram"): "set",
+}
+READING = {
+    "describe", "describe_many", "exists", "explain", "features", "find", "get", "hanging", "lag", "lag_many", "list",
+    "metadata", "offsets", "producers", "quorum", "reassignments", "resources",
+}  # fmt: skip
+
+
+def commands(noun: str) -> dict[str, click.Command]:
+    group = importlib.import_module(f"kwire.cli.{noun}").command
+    assert isinstance(group, click.Group)
+    return dict(group.commands)
+
+
+def test_each_verb_of_each_noun_has_a_command_and_each_change_a_dry_run() -> None:
+    with Admin("127.0.0.1:1") as admin:
+        nouns = {name: noun for name, noun in vars(admin).items() if not name.startswith("_")}
+        verbs = [(name, verb) for name, noun in nouns.items() for verb in dir(noun) if not verb.startswith("_")]
+    assert len(nouns) == 14
+    for noun, verb in verbs:
+        assert noun.replace("_", "-") in COMMANDS
+        name = COMMANDS_OF_VERBS.get((noun, verb), verb.replace("_", "-"))
+        if name is None:
+            continue
+        options = {option for parameter in commands(noun)[name].params for option in parameter.opts}
+        assert "--format" in options, (noun, verb)
+        assert ("--dry-run" in options) is (verb not in READING or name == "reset"), (noun, verb)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +113,7 @@ def test_configs(cluster: Cluster) -> None:
         (["acls", "add", "--operation", "read", "--resource", "topic"], "give --allow PRINCIPAL or --deny"),
         (["acls", "add", "--allow", "User:a", "--operation", "read", "--resource", "topic"], "give --name"),
         (["partitions", "reassign", "orders=1"], "write TOPIC:NUMBER"),
-        (["partitions", "delete-records", "orders:0=all"], "give an offset, or end"),
+        (["records", "delete", "orders:0=all"], "give an offset, or end"),
         (["quotas", "set", "--user", "a", "producer_byte_rate=much"], "give a number, or none"),
     ],
 )
@@ -77,12 +127,40 @@ def test_records_are_deleted(cluster: Cluster) -> None:
     with Producer(cluster.bootstrap) as producer:
         for _ in range(4):
             producer.send("orders", b"x", partition=1).result(10)
-    assert on(cluster, "partitions", "delete-records", "orders:1=3").lines() == [
-        {"topic": "orders", "partition": 1, "log_start": 3}
+    assert on(cluster, "records", "delete", "orders:1=3", "--dry-run").lines() == [
+        {"topic": "orders", "partition": 1, "log_start": 3, "gone": 3, "dry_run": True}
     ]
-    assert on(cluster, "partitions", "delete-records", "orders:1=end").lines()[0]["log_start"] == 4
-    refused = on(cluster, "partitions", "delete-records", "orders:1=99")
+    assert offsets(cluster, "earliest") == {0: 0, 1: 0}
+    assert on(cluster, "records", "delete", "orders:1=3").lines() == [
+        {"topic": "orders", "partition": 1, "log_start": 3, "dry_run": False}
+    ]
+    assert on(cluster, "records", "delete", "orders:1=end").lines()[0]["log_start"] == 4
+    assert offsets(cluster, "earliest") == offsets(cluster, "latest") == {0: 0, 1: 4}
+    refused = on(cluster, "records", "delete", "orders:1=99")
     assert (refused.code, "OFFSET_OUT_OF_RANGE" in refused.stderr) == (1, True)
+    refused = on(cluster, "records", "delete", "orders:1=99", "--dry-run")
+    assert (refused.code, "the log ends at 4" in refused.stderr) == (2, True)
+
+
+def offsets(cluster: Cluster, at: str) -> dict[int, int]:
+    rows = on(cluster, "offsets", "list", "orders", "--at", at).lines()
+    return {one["partition"]: one["offset"] for one in rows}
+
+
+def test_records_before_a_time_are_deleted(cluster: Cluster) -> None:
+    assert on(cluster, "topics", "create", "old", "--partitions", "1").code == 0
+    with Producer(cluster.bootstrap) as producer:
+        for number in range(3):
+            producer.send("old", b"x", timestamp_ms=1_600_000_000_000 + number * 3_600_000).result(10)
+    at = "2020-09-13T13:00"  # between the first and the second
+    assert on(cluster, "offsets", "list", "old:0", "--at", at).lines()[0]["offset"] == 1
+    (planned,) = on(cluster, "records", "delete-before", "old", at, "--dry-run").lines()
+    assert (planned["gone"], planned["dry_run"]) == (1, True)
+    (done,) = on(cluster, "records", "delete-before", "old", at).lines()
+    assert (done["log_start"], done["dry_run"]) == (1, False)
+    assert on(cluster, "records", "delete-before", "old", "-1d").lines()[0]["log_start"] == 3
+    refused = on(cluster, "records", "delete-before", "old", "yesterday")
+    assert (refused.code, "give a time" in refused.stderr) == (2, True)
 
 
 def test_transactions(cluster: Cluster) -> None:
@@ -114,3 +192,126 @@ def test_the_cluster(cluster: Cluster) -> None:
         assert (ran.code, bool(ran.lines())) == (1, True)
     finally:
         cluster.restart(3)
+
+
+def test_partitions(cluster: Cluster) -> None:
+    assert on(cluster, "topics", "create", "moving", "--partitions", "2", "--replication-factor", "1").code == 0
+    before = [one["replicas"] for one in on(cluster, "topics", "describe", "moving").lines()]
+    other = before[0][0] % 3 + 1
+    planned = on(cluster, "partitions", "reassign", f"moving:0={other}", "--dry-run").lines()
+    assert planned == [{"topic": "moving", "partition": 0, "from": before[0], "replicas": [other], "dry_run": True}]
+    assert [one["replicas"] for one in on(cluster, "topics", "describe", "moving").lines()] == before
+    refused = on(cluster, "partitions", "reassign", "moving:0=9", "--dry-run")
+    assert (refused.code, "no broker 9" in refused.stderr) == (2, True)
+    assert on(cluster, "partitions", "reassign", f"moving:0={other}").lines()[0]["dry_run"] is False
+    assert on(cluster, "partitions", "cancel", "moving:1", "--dry-run").lines() == []
+    assert on(cluster, "partitions", "elect", "preferred", "moving:1", "--dry-run").lines() == [
+        {"topic": "moving", "partition": 1, "changed": False, "dry_run": True}
+    ]
+
+
+def test_log_dirs(cluster: Cluster) -> None:
+    found = on(cluster, "log-dirs", "describe", "--topic", "orders", "--broker", "1").lines()
+    assert [one["partition"] for one in found] == [0, 1]
+    refused = on(cluster, "log-dirs", "move", "1", "orders:0=/nowhere", "--dry-run")
+    assert (refused.code, "has no directory /nowhere" in refused.stderr) == (2, True)
+    (planned,) = on(cluster, "log-dirs", "move", "1", f"orders:0={found[0]['path']}", "--dry-run").lines()
+    assert (planned["partition"], planned["dry_run"]) == (0, True)
+
+
+def test_client_metrics(cluster: Cluster) -> None:
+    args = ["client-metrics", "set", "lags", "org.apache.kafka.consumer.", "--interval-ms", "60000"]
+    assert on(cluster, *args, "--dry-run").lines()[0]["dry_run"] is True
+    assert on(cluster, "client-metrics", "list").lines() == []
+    assert on(cluster, *args, "--match", "client_id=etl-.*").code == 0
+    assert on(cluster, "client-metrics", "list").lines() == [
+        {"name": "lags", "metrics": ["org.apache.kafka.consumer."], "interval_ms": 60_000,
+         "match": {"client_id": "etl-.*"}}
+    ]  # fmt: skip
+    assert on(cluster, "client-metrics", "delete", "lags", "--dry-run").lines()[0]["deleted"] is False
+    assert len(on(cluster, "client-metrics", "list").lines()) == 1
+    assert on(cluster, "client-metrics", "delete", "lags").code == 0
+    assert on(cluster, "client-metrics", "list").lines() == []
+
+
+def test_users_and_quotas(cluster: Cluster) -> None:
+    password = {"KWIRE_BOOTSTRAP": cluster.bootstrap, "KWIRE_NEW_PASSWORD": "hers"}
+    planned = run("users", "set", "carol", "--dry-run", env=password)
+    assert (planned.lines()[0]["dry_run"], on(cluster, "users", "list", "carol").code) == (True, 1)
+    assert run("users", "set", "carol", env=password).lines()[0]["user"] == "carol"
+    assert on(cluster, "users", "delete", "carol", "--dry-run").lines()[0]["deleted"] is False
+    assert on(cluster, "users", "delete", "carol", "--mechanism", "SCRAM-SHA-256", "--dry-run").code == 2
+    assert on(cluster, "users", "delete", "carol").lines()[0]["deleted"] is True
+    assert on(cluster, "quotas", "set", "--user", "carol", "producer_byte_rate=1000", "--dry-run").lines() == [
+        {"entity": {"user": "carol"}, "limits": {"producer_byte_rate": 1000.0}, "dry_run": True}
+    ]
+    assert on(cluster, "quotas", "get").lines() == []
+
+
+def test_members_and_offsets_of_a_group(cluster: Cluster) -> None:
+    with Consumer(cluster.bootstrap, group="billing", group_instance_id="one", group_protocol="classic") as consumer:
+        consumer.subscribe(["orders"])
+        consumer.poll(timeout=0)
+        wait_until(lambda: consumer.poll(timeout=0.1) or consumer.assignment())
+        consumer.commit({("orders", 0): 0})
+        planned = on(cluster, "groups", "remove-members", "billing", "--all", "--dry-run").lines()
+        assert planned == [{"group": "billing", "member": "one", "removed": False, "dry_run": True}]
+        refused = on(cluster, "groups", "remove-members", "billing", "--instance-id", "two", "--dry-run")
+        assert (refused.code, "no member two" in refused.stderr) == (2, True)
+        assert on(cluster, "groups", "remove-members", "billing", "--instance-id", "one").lines()[0]["removed"] is True
+        consumer.unsubscribe()
+    (planned,) = on(cluster, "groups", "delete-offsets", "billing", "orders:0", "orders:1", "--dry-run").lines()
+    assert (planned["partition"], planned["deleted"]) == (0, False)
+    assert on(cluster, "groups", "delete-offsets", "billing", "orders:0").lines()[0]["deleted"] is True
+    assert on(cluster, "groups", "delete-offsets", "billing", "orders:0", "--dry-run").lines() == []
+
+
+def test_producers_and_fencing(cluster: Cluster) -> None:
+    with Producer(cluster.bootstrap, transactional_id="till") as producer:
+        producer.begin()
+        producer.send("orders", b"x", partition=0).result(10)
+        known = on(cluster, "transactions", "producers", "orders:0").lines()
+        (shown,) = [one for one in known if one["start"] is not None]
+        (planned,) = on(cluster, "transactions", "fence", "till", "--dry-run").lines()
+        assert (planned["producer_id"], planned["epoch"]) == (shown["producer_id"], shown["epoch"])
+        producer.commit()
+
+
+def test_members_of_the_cluster(cluster: Cluster) -> None:
+    refused = on(cluster, "cluster", "unregister-broker", "1", "--dry-run")
+    assert (refused.code, "is running" in refused.stderr) == (2, True)
+    level = str(on(cluster, "cluster", "features").lines()[0]["level"])
+    feature = on(cluster, "cluster", "features").lines()[0]["feature"]
+    (planned,) = on(cluster, "cluster", "set-feature", feature, level, "--dry-run").lines()
+    assert planned["dry_run"] is True
+
+
+def test_the_password_of_a_token_goes_into_a_file_only(tmp_path: Path) -> None:
+    with Cluster(1, sasl={"alice": "hers"}) as secured:
+        env = {"KWIRE_BOOTSTRAP": secured.bootstrap, "KWIRE_USERNAME": "alice", "KWIRE_PASSWORD": "hers"}
+        path = tmp_path / "token.json"
+        args = ["tokens", "create", "--save", str(path), "--lifetime", "2h", "--renewer", "User:bob"]
+        assert run(*args, "--dry-run", env=env).lines()[0]["dry_run"] is True
+        assert not path.exists()
+        made = run(*args, env=env)
+        saved = json.loads(path.read_text())
+        (row,) = made.lines()
+        assert (row["id"], row["owner"], row["renewers"]) == (saved["token_id"], "User:alice", ["User:bob"])
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        again = run(*args, env=env)
+        assert (again.code, "the file exists" in again.stderr) == (2, True)
+        with Admin(secured.bootstrap, sasl=Sasl.delegation_token(saved["token_id"], saved["password"])) as by_token:
+            assert by_token.cluster.describe().brokers
+        listed = run("tokens", "list", env=env)
+        renewed = run("tokens", "renew", row["id"], "--by", "1h", env=env)
+        planned = run("tokens", "expire", row["id"], "--dry-run", env=env)
+        assert (renewed.lines()[0]["id"], planned.lines()[0]["dry_run"]) == (row["id"], True)
+        assert renewed.lines()[0]["expires_at"] <= row["lives_until"]
+        assert len(listed.lines()) == len(run("tokens", "list", env=env).lines()) == 1
+        ended = run("tokens", "expire", row["id"], env=env)
+        assert run("tokens", "list", env=env).lines() == []
+        assert run("tokens", "renew", row["id"], env=env).code == 2
+        for ran in (made, again, listed, renewed, planned, ended):
+            assert saved["password"] not in ran.stdout + ran.stderr
+        refused = run("tokens", "create", "--save", str(tmp_path / "t"), "--owner", "nobody", env=env)
+        assert (refused.code, list(tmp_path.iterdir())) == (2, [path])

@@ -123,7 +123,7 @@ def test_an_error_says_what_where_why_and_what_to_do(error: KwireError, lines: l
     ("typed", "says"),
     [
         ("consum", "there is no command consum; did you mean consume or configs?"),
-        ("brokers", "did you mean broker?"),
+        ("brokers", "did you mean broker or tokens?"),
         ("zzz", "there is no command zzz; `kwire --help` lists them"),
     ],
 )

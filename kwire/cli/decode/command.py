@@ -77,7 +77,7 @@ def command(
     kind: str | None, is_body: bool, tries_versions: bool, annotate: bool | None, bytes_max: int, show_secrets: bool,
     redacts: tuple[str, ...], filters: PairFilter, output: Output,
 ) -> ExitCode:  # fmt: skip
-    """Explain the bytes of Kafka frames, and captures of the network.
+    """Explain the bytes of Kafka frames, and network captures.
 
     The header of a request says what it is. A response has no such header: give --api and --version of its request, or
     list the candidates with --try-versions. Hex may be plain, spaced, 0x00, \\x00, or as xxd, hexdump, od, tcpdump -X
