@@ -53,7 +53,7 @@ COMMANDS = {
     "timeline": "Draw a capture over time.",
     "lint": "Say what clients and brokers do wrong in captures.",
     "doctor": "Examine a cluster as a client sees it, and say what is wrong.",
-    "queue": "Message queues: send, receive, redelivery tracker, dead letters.",
+    "queue": "Message queues: send, receive, tracker, dead letters.",
     "broker": "Run a cluster of embedded brokers until Ctrl-C.",
 }
 # Those that Kafka's system tests run, listed apart.

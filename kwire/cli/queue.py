@@ -21,7 +21,7 @@ _STOP_SECONDS = 0.2
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Message queues: send, receive, redelivery tracker, dead letters.
+    """Message queues: send, receive, tracker, dead letters.
 
     Options of the service are given by -X, such as -X message_topic=jobs -X redelivery_timeout_ms=10000.
 
