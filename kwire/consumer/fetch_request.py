@@ -111,6 +111,13 @@ class Fetch:
         return responses, keys
 
 
+def final_fetch(request: SessionRequest[FetchPosition], version: int) -> FetchRequest:
+    """Return the request that ends a session; it names no partition, and the broker responds at once."""
+    return FetchRequest(
+        replica_id=-1, max_wait_ms=0, min_bytes=0, session_id=request.session_id, session_epoch=request.epoch, topics=[]
+    )
+
+
 def _topics(request: SessionRequest[FetchPosition], version: int) -> list[FetchRequest.Topic]:
     """Return the topics. In a full request only neighbours share an entry: partitions get bytes in this order."""
     topics: list[FetchRequest.Topic] = []

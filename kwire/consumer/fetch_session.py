@@ -190,6 +190,12 @@ class FetchSession(Generic[P]):
             self.id, self.epoch = session_id, 1
         return True
 
+    def end(self) -> SessionRequest[P] | None:
+        """Return the request that has the broker end the session, or None if there is none to end."""
+        id = self.id
+        self._start_over(NO_SESSION)
+        return None if id == NO_SESSION else SessionRequest(id, FINAL_EPOCH, ())
+
     def handle_error(self) -> None:
         """React to a request without a response: the broker may have handled it or not."""
         self._start_over(self.id)

@@ -38,6 +38,7 @@ from kwire.consumer.fetch_request import (
     current_leaders,
     endpoints,
     fetch_size,
+    final_fetch,
 )
 from kwire.consumer.fetch_session import FetchSession
 from kwire.consumer.offsets import (
@@ -113,6 +114,10 @@ class Start(NamedTuple):
     end: int | None = None
 
 
+def _ignore(result: Response | KwireError | None, now: float) -> None:
+    """Do nothing with a result."""
+
+
 class _Node:
     """What is wanted from one node: its fetch session, and which of its partitions have a full buffer."""
 
@@ -173,6 +178,8 @@ class Fetcher:
         self._outage = Outage(self._request_timeout_ms)
         self._refresh_reason: str | None = None
         self._deadline: float | None = None
+        self._on_sessions_ended: Callable[[], object] | None = None
+        self._is_ending = False
         self._is_closed = False
 
     # -- commands of the consumer
@@ -234,6 +241,17 @@ class Fetcher:
                 self._partitions[key].is_paused = is_paused
                 self._changed[self._partitions[key]] = None
 
+    def end_sessions(self, on_done: Callable[[], object]) -> None:
+        """Fetch no more, and have the brokers end their fetch sessions, of which each has room for 1,000.
+
+        `on_done` is called once, when those requests are about to be written. Nothing waits for their responses.
+        """
+        self._is_ending = True
+        if self._is_closed:
+            on_done()
+        else:
+            self._on_sessions_ended = on_done
+
     def states(self) -> Collection[PartitionState]:
         """Return the states of the partitions, for `explain`."""
         return self._partitions.values()
@@ -294,9 +312,12 @@ class Fetcher:
         self._offset_fetcher.closed(error)
         self._validator.closed(error)
         self._fetch_buffer.close(error)
+        self._sessions_ended()
 
     def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         self._deadline = None
+        if self._is_ending:
+            return self._end_sessions(view)
         if self._refresh_reason is not None:
             view.request_metadata(self._refresh_reason)
             self._refresh_reason = None
@@ -568,6 +589,21 @@ class Fetcher:
             timeout_ms=self._request_timeout_ms + fetch.max_wait_ms,
             at_most=fetch.version_max,
         )
+
+    def _end_sessions(self, view: ClusterView) -> list[PendingRequest]:
+        """Return a last request for each broker that can be reached and has a session."""
+        requests = [
+            PendingRequest(ToNode(node), FetchRequest, partial(final_fetch, last), _ignore)
+            for node, place in self._nodes.items()
+            if view.is_ready(node) and (last := place.session.end()) is not None
+        ]
+        self._sessions_ended()
+        return requests
+
+    def _sessions_ended(self) -> None:
+        on_done, self._on_sessions_ended = self._on_sessions_ended, None
+        if on_done is not None:
+            on_done()
 
     # -- responses
 

@@ -38,6 +38,8 @@ _log = logging.getLogger("kwire.consumer")
 _WAIT_MAX = 1.0
 # When the interpreter ends, a consumer that nobody closed has so long to leave its group.
 _EXIT_SECONDS = 1.0
+# How long `close` waits for the loop to write the ends of the fetch sessions.
+_SESSIONS_SECONDS = 1.0
 _LEAVE_MODES: Mapping[bool | None, LeaveMode] = {None: "default", True: "leave", False: "remain"}
 
 
@@ -296,6 +298,7 @@ class GroupClient(ReportingClient):
             if self._runtime.is_running:
                 self._fetch_buffer.wake_all()
                 await self._waiter.shielded(self._end_membership(_LEAVE_MODES[leave], deadline))
+                await self._waiter.shielded(self._end_sessions())
         finally:
             await self._client_telemetry.end(
                 self._waiter, None if deadline is None else deadline - self._runtime.clock.now()
@@ -334,6 +337,22 @@ class GroupClient(ReportingClient):
                 await self._lose_rest()
         except KwireError as error:
             _log.warning("while the consumer is closed: %s", error)
+
+    async def _end_sessions(self) -> None:
+        """Have the brokers end the fetch sessions. It waits until that is written, and for no response."""
+        if not self._is_started:
+            return
+        written: Future[None] = Future()
+
+        def queued() -> None:
+            try:  # the loop writes what is queued after it has called what was posted
+                self._runtime.call_soon(written.set_result, None)
+            except ClosedError:
+                written.set_result(None)
+
+        with suppress(ClosedError, RequestTimeoutError):
+            self._runtime.call_soon(self._fetcher.end_sessions, queued)
+            await self._waiter.result_of(written, _SESSIONS_SECONDS)
 
     async def _lose_rest(self) -> None:
         """Call on_lost for the partitions that could not be revoked properly."""

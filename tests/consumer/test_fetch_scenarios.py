@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import ExitStack
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from kwire import Cluster as ClientCluster
 from kwire import Consumer
-from kwire.broker import Cluster, Refuse
+from kwire.broker import Cluster, Mute, Refuse
 from kwire.consumer.buffer import CompletedFetch, PositionResolved
 from kwire.consumer.offsets import COMMITTED, Offset
 from kwire.errors import (
@@ -30,6 +33,7 @@ from kwire.wire.checksums import crc32c
 from tests.cluster.snapshots import snapshot
 from tests.consumer.embedded import append, fill, numbers, read
 from tests.consumer.world import Sent, World, at_epoch, batch
+from tests.waiting import wait_until
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 LEADERS = [(1, 7), (1, 7), (2, 7)]
@@ -472,15 +476,17 @@ def test_f10_before_kip_74_the_limit_grows_to_the_batch_or_the_error_has_its_siz
         world.view.versions[FetchRequest] = 2
         world.assign(("t", 0, 0))
         data = batch(0, b"v" * size, magic=1)
+        values: list[bytes | None] = []
         for _ in range(20):
             sent = next(iter(world.turn()), None)
             if sent is None:
                 break
             sent.respond_fetch({T0: data[: sent.partitions[T0].partition_max_bytes]})
-            if world.read():
+            values = world.read().get(T0, [])
+            if values:
                 break
         if size < limit:
-            assert world.failures == {}
+            assert (world.failures, values) == ({}, [b"v" * size])
         else:
             error = world.failures[1]
             assert isinstance(error, RecordTooLargeError)
@@ -616,6 +622,62 @@ def test_a_partition_that_moves_is_forgotten_at_its_old_leader() -> None:
     old, new = sorted(world.turn(), key=lambda sent: sent.node)
     assert [topic.partitions for topic in old.request.forgotten_topics_data] == [[0]]
     assert new.offsets == {T0: 5}
+
+
+def test_closing_ends_each_session_once_and_fetches_no_more() -> None:
+    """KIP-227: a broker has room for 1,000 sessions, and keeps one that nobody uses for two minutes."""
+    world = World()
+    world.assign(("t", 0, 5), ("t", 1, 6), ("t", 2, 7))
+    first, second = sorted(world.turn(), key=lambda sent: sent.node)
+    first.respond_fetch(session_id=9)
+    waiting = world.turn_one()  # it may wait at the broker for long
+    second.respond_fetch(session_id=0)  # that broker has no room
+    done: list[str] = []
+    world.fetcher.end_sessions(lambda: done.append("written"))
+    (last,) = world.turn()
+    assert (last.node, last.request.session_id, last.request.session_epoch) == (waiting.node, 9, -1)
+    assert (last.offsets, last.request.max_wait_ms, done) == ({}, 0, ["written"])
+    waiting.respond(_nothing(9))
+    last.respond(_nothing(0))
+    assert world.turn(1.0) == []
+
+
+@pytest.mark.parametrize("how", ["assign", "classic", "consumer", "shared"])
+def test_a_closed_consumer_leaves_no_session_at_any_broker(how: str) -> None:
+    with Cluster(brokers=3, topics={"t": 6}) as cluster, ExitStack() as ending:
+
+        def sessions() -> int:
+            counted: int = cluster.call(
+                lambda state, now: sum(len(one.sessions) for one in state.fetch_sessions.values())
+            )
+            return counted
+
+        where = ending.enter_context(ClientCluster(cluster.bootstrap)) if how == "shared" else cluster.bootstrap
+        options: Any = {"group_protocol": how} if how in ("classic", "consumer") else {}
+        # The buffers are full, so no fetch waits at a broker: the embedded one drops what is behind it.
+        with Consumer(where, group="g", partition_max_bytes=100, **options) as consumer:
+            for partition in range(6):
+                fill(cluster, "t", partition, range(100), batch_size=10)
+            if how == "assign":
+                consumer.assign([("t", partition, 0) for partition in range(6)])
+            else:
+                consumer.subscribe(["t"])
+            assert len(read(consumer, 1)) == 1
+            wait_until(lambda: sessions() == 3)
+            wait_until(lambda: not consumer._fetcher._in_flight)
+        wait_until(lambda: sessions() == 0)
+
+
+def test_closing_waits_for_no_broker_that_is_silent() -> None:
+    with Cluster(brokers=1, topics={"t": 1}) as cluster:
+        consumer = Consumer(cluster.bootstrap)
+        fill(cluster, "t", 0, range(10))
+        consumer.assign([("t", 0, 0)])
+        assert len(read(consumer, 10)) == 10
+        cluster.add_fault(Mute(), api=ApiKey.FETCH, times=1_000)
+        began = time.monotonic()
+        consumer.close()
+        assert time.monotonic() - began < 20.0, "close has 30 s, and needs none of them"
 
 
 def test_a_slow_reader_does_not_churn_the_session() -> None:
