@@ -1044,7 +1044,9 @@ def test_s16_in_asyncio_a_member_that_does_not_poll_joins_again(cluster: Cluster
             await asyncio.to_thread(until, lambda: consumer.member.state is MemberState.STALE)
             got: list[ConsumerRecord] = []
             while len(got) < 200:
-                got += await consumer.poll(timeout=PATIENCE)
+                polled = await consumer.poll(timeout=PATIENCE)
+                assert polled, str(consumer.explain())
+                got += polled
             assert len(got) == 200
 
     asyncio.run(main())
