@@ -45,6 +45,7 @@ class Consumer(QueueConsumerClient[Message], AwaitedContext):
     _message = Message
 
     receive = awaited(QueueConsumerClient[Message]._receive)
+    receive_many = awaited(QueueConsumerClient[Message]._receive_many)
     flush = awaited(QueueConsumerClient[Message]._flush)
     close = awaited(QueueConsumerClient[Message]._close)
 
@@ -61,7 +62,7 @@ class Consumer(QueueConsumerClient[Message], AwaitedContext):
         error that ended the reading.
         """
         self._begin_handling(function, workers, timeout)
-        tasks = {asyncio.ensure_future(self._work(function)) for _ in range(workers)}
+        tasks = {asyncio.ensure_future(self._work(function, workers > 1)) for _ in range(workers)}
         running = tasks
         try:
             while running and not self._is_stopped:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -63,6 +63,13 @@ class Histogram:
         """Count a duration, `count` times."""
         self._counts[bisect_left(BOUNDS, seconds)] += count
         self._total += seconds * count
+
+    def observe_all(self, seconds: Sequence[float]) -> None:
+        """Count each of these durations."""
+        counts = self._counts
+        for one in seconds:
+            counts[bisect_left(BOUNDS, one)] += 1
+        self._total += sum(seconds)
 
     def add(self, other: Histogram) -> None:
         """Count what another histogram has counted."""

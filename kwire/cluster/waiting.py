@@ -117,6 +117,11 @@ class BlockingSignal(Signal):
         return self._is_set
 
 
+def not_awaited(function: Callable[..., object]) -> TypeError:
+    """Return the error for a coroutine function where a thread calls it."""
+    return TypeError(f"{function!r} is a coroutine function: give a plain one, or use the client of kwire.aio")
+
+
 class BlockingWaiter(Waiter):
     """Blocks the calling thread. Its coroutines never suspend: `run_blocking` runs them."""
 
@@ -132,7 +137,7 @@ class BlockingWaiter(Waiter):
         result = function(*args)
         if inspect.iscoroutine(result):
             result.close()
-            raise TypeError(f"{function!r} is a coroutine function: give a plain one, or use the client of kwire.aio")
+            raise not_awaited(function)
 
     async def close(self, runtime: LoopThread, timeout: float | None) -> None:
         runtime.close(timeout)

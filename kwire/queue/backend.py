@@ -8,12 +8,17 @@ bounds, the order of closing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
+from uuid import UUID
 
+from kwire.consumer import ConsumerRecord
 from kwire.queue.envelope import Envelope
-from kwire.queue.markers import Headers, Identity
+from kwire.queue.markers import FIRST_AT, ID, Headers, Identity
+from kwire.share import ShareRecord
+
+Record = ConsumerRecord | ShareRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +31,70 @@ class QueuePlace:
     delay_ms_max: int  # -1: no limit; 0: the backend has neither delays nor timeouts of single messages
 
 
-@dataclass(slots=True, eq=False)
 class Delivery:
-    """A message under a lease. Times are seconds of the clock of the consumer's loop, unless their name says ms."""
+    """A message under a lease. Times are seconds of the clock of the consumer's loop, unless their name says ms.
 
-    payload: bytes | None
-    headers: Headers  # of the record, ours included
-    envelope: Envelope
-    identity: Identity
-    timestamp_ms: int
-    timeout_ms: int
-    deadline: float  # until then nobody else gets it
-    marker_partition: int
-    handed_out_at: float | None = None
-    is_settled: bool = False
-    waited_ms: int = 0  # from the append of the message to its lease
-    leased_at: float = 0.0
+    There is one for each message: what only few messages need is read from the record when it is asked for.
+
+    record            of the queue topic
+    envelope          what the headers say; given by a backend that has read them already
+    appended_ms       when the lease began, by the broker's clock
+    deadline          until then nobody else gets the message
+    handed_out_at     None: it is in the buffer
+    """
+
+    __slots__ = (
+        "_envelope", "appended_ms", "deadline", "handed_out_at", "is_settled", "leased_at", "marker_partition",
+        "record", "timeout_ms", "topic_id",
+    )  # fmt: skip
+
+    def __init__(
+        self, record: Record, topic_id: UUID, timeout_ms: int, deadline: float, leased_at: float,
+        marker_partition: int, envelope: Envelope | None = None,
+    ) -> None:  # fmt: skip
+        self.record = record
+        self.topic_id = topic_id
+        self.timeout_ms = timeout_ms
+        self.deadline = deadline
+        self.leased_at = leased_at
+        self.marker_partition = marker_partition
+        self._envelope = envelope
+        self.appended_ms = record.timestamp_ms
+        self.handed_out_at: float | None = None
+        self.is_settled = False
+
+    @property
+    def payload(self) -> bytes | None:
+        return self.record.value
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.topic_id, self.record.partition, self.record.offset)
+
+    @property
+    def envelope(self) -> Envelope:
+        """What the headers say, and for a message of another program what they would say."""
+        if self._envelope is None:
+            self._envelope = record_envelope(self.record)
+        return self._envelope
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nobody has read the headers: this is the first delivery, without delay, expiry or own timeout."""
+        return self._envelope is None
+
+    @property
+    def headers(self) -> Headers:
+        """The headers of the record, and of ours those that a redelivery needs."""
+        headers, names = self.record.headers, {name for name, _ in self.record.headers}
+        if FIRST_AT not in names and self.record.timestamp_ms > 0:
+            headers = (*headers, (FIRST_AT, b"%d" % self.record.timestamp_ms))
+        return headers if ID in names else (*headers, (ID, self.envelope.id.encode()))
+
+    @property
+    def waited_ms(self) -> int:
+        """How long the message waited for its lease."""
+        return max(0, self.appended_ms - self.record.timestamp_ms)
 
     @property
     def lasts_until(self) -> float:
@@ -49,10 +102,20 @@ class Delivery:
         return self.deadline
 
 
+def record_envelope(record: Record) -> Envelope:
+    """Return the envelope of a record, with the time of its first sending and an id in any case."""
+    envelope = Envelope.read(record.headers)
+    envelope.first_at = envelope.first_at or max(0, record.timestamp_ms)
+    if not envelope.id:  # sent by another program
+        envelope.id = f"{record.topic}-{record.partition}-{record.offset}"
+    return envelope
+
+
 class Backend(ABC):
     """Takes messages under a lease and settles them. `fetch` is called by one thread or task at a time."""
 
     has_delay: ClassVar[bool]  # whether `release` can put a message off
+    now: Callable[[], float]  # the time of the leases' clock; no method, since it is read for each message
 
     @abstractmethod
     async def fetch(self, limit: int, timeout: float) -> Sequence[Delivery]:
@@ -62,8 +125,8 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def ack(self, delivery: Delivery) -> None:
-        """End the lease: the message is processed. Does not wait for the broker."""
+    def ack(self, delivery: Delivery, now: float) -> None:
+        """End the lease: the message is processed. Does not wait for the broker. `now` is that of `now()`."""
 
     @abstractmethod
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
@@ -76,10 +139,6 @@ class Backend(ABC):
     @abstractmethod
     async def extend(self, delivery: Delivery, timeout_ms: int) -> None:
         """Let the lease last for this time from now on; return once that is certain."""
-
-    @abstractmethod
-    def now(self) -> float:
-        """Return the time of the leases' clock."""
 
     @abstractmethod
     async def flush(self, timeout: float | None) -> None:

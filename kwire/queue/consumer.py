@@ -11,11 +11,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from inspect import iscoroutine
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from kwire.arguments import check_timeout, is_int, wrong_type
-from kwire.cluster.waiting import BLOCKING, BlockingContext, Signal, Waiter, blocking, run_blocking
+from kwire.cluster.waiting import BLOCKING, BlockingContext, Signal, Waiter, blocking, not_awaited, run_blocking
 from kwire.consumer.signals import consumers
 from kwire.errors import ClosedError, KwireError, LeaseLostError, SettledError
 from kwire.queue.backend import Backend, Delivery
@@ -34,8 +36,24 @@ _log = logging.getLogger("kwire.queue")
 LOOK_SECONDS = 0.5
 # How long `handle` waits after an error that passes.
 _PAUSE_SECONDS = 0.5
+# A buffer that is empty again so soon may be larger, and one that lasts so long shall be smaller.
+_QUICK_SECONDS, _SLOW_SECONDS = 0.1, 1.0
+_BATCH_FIRST, _BATCH_MIN = 500, 10
+# How long `handle` does not fetch ahead after it has found the topic read to its end.
+_AHEAD_SECONDS = 0.01
+# So many messages are counted at once.
+_UNCOUNTED_MAX = 500
 # Further counts of deliveries are one in the metrics.
 _DELIVERIES_MAX = 10
+
+
+def _no_backend(delivery: Delivery, now: float) -> None:
+    raise AssertionError("a delivery without a backend")
+
+
+def _add_delivery(counters: ConsumerCounters, count: int, messages: int = 1) -> None:
+    name = str(count) if count < _DELIVERIES_MAX else f"{_DELIVERIES_MAX}+"
+    counters.deliveries[name] = counters.deliveries.get(name, 0) + messages
 
 
 class QueueConsumerClient(Generic[M]):
@@ -51,8 +69,17 @@ class QueueConsumerClient(Generic[M]):
         self._lock = threading.Lock()
         self._backend: Backend | None = None
         self._buffer: deque[Delivery] = deque()
+        # Threads take from the buffer, and add to what is to be counted, without the lock: one call does each.
         self._in_progress: set[Delivery] = set()
+        self._handed_out: deque[Delivery] = deque()
+        self._acknowledged: deque[tuple[Delivery, float]] = deque()
+        self._runtime = service.runtime
+        self._now: Callable[[], float] = lambda: 0.0  # the clock of the backend, once there is one
+        self._ack: Callable[[Delivery, float], None] = _no_backend
         self._is_fetching = False
+        self._batch = _BATCH_FIRST  # how much the buffer may have: what is handled in a short time
+        self._was_full = False  # the last fetch found as much as it might
+        self._fetched_at = self._ahead_at = 0.0
         self._is_closed = False
         self._is_stopped = False
         self._signals: list[Signal] = []  # of callers that wait for a message, or for room
@@ -61,7 +88,7 @@ class QueueConsumerClient(Generic[M]):
 
     def now(self) -> float:
         """Return the time of the leases' clock, in seconds."""
-        return 0.0 if self._backend is None else self._backend.now()
+        return self._now()
 
     # -- receiving
 
@@ -78,67 +105,116 @@ class QueueConsumerClient(Generic[M]):
         clock = self._service.clock
         deadline = inf if timeout is None else clock.now() + max(0.0, timeout)
         while True:
-            options = self._service.options
             signal = None
             with self._lock:
-                room = min(options.consumer_receive_buffer_capacity, options.max_in_progress - len(self._in_progress))
-                if self._is_fetching or room <= 0:
+                room = self._begin_fetch()
+                if not room:
                     signal = self._waiter.signal()
                     self._signals.append(signal)
-                else:
-                    self._is_fetching = True
             remaining = max(0.0, deadline - clock.now())
             if signal is not None:
-                wait_max = options.consumer_next_message_timeout_ms / 1000
+                wait_max = self._service.options.consumer_next_message_timeout_ms / 1000
                 await signal.wait(min(remaining, wait_max))
-                self._let_go_overdue()
+                if len(self._in_progress) >= self._service.options.max_in_progress:
+                    self._let_go_overdue()
             else:
                 await self._fetch(room, remaining)
             message = self._take()
             if message is not None or clock.now() >= deadline or self._is_stopped:
                 return message
 
-    def _take(self) -> M | None:
-        """Return the next message of the buffer."""
-        with self._lock:
-            self._check_open()
-            while self._buffer:
-                delivery, now = self._buffer.popleft(), self.now()
-                if delivery.lasts_until >= now:
-                    self._hand_out(delivery, now)
-                    return self._message(self, delivery)
-                delivery.is_settled = True  # it waited too long, since no keep-alive went through
-                self._in_progress.discard(delivery)
-        return None
+    async def _receive_many(self, limit: int = 500, timeout: float | None = 1.0) -> list[M]:
+        """Return the next messages, at most `limit`, as soon as there is one; none after `timeout` seconds.
 
-    def _hand_out(self, delivery: Delivery, now: float) -> None:
-        delivery.handed_out_at = now
-        counters = self._counters
-        counters.received += 1
-        counters.wait_time.observe(delivery.waited_ms / 1000)
-        count = delivery.envelope.deliveries + 1
-        name = str(count) if count < _DELIVERIES_MAX else f"{_DELIVERIES_MAX}+"
-        counters.deliveries[name] = counters.deliveries.get(name, 0) + 1
+        Raises what `receive` raises.
+        """
+        if not is_int(limit) or limit < 1:
+            raise wrong_type("limit", limit, "how many messages, from 1 on")
+        message = await self._receive(timeout)
+        messages = []
+        while message is not None:
+            messages.append(message)
+            message = self._take() if len(messages) < limit else None
+        return messages
+
+    def _take(self) -> M | None:
+        """Return the next message of the buffer. Takes no lock: many threads may do so at once."""
+        self._check_open()
+        buffer, now = self._buffer, self._now()
+        while True:
+            try:
+                delivery = buffer.popleft()
+            except IndexError:
+                return None
+            if delivery.lasts_until < now:  # it waited too long, since no keep-alive went through
+                delivery.is_settled = True
+                self._in_progress.discard(delivery)
+            elif not delivery.is_settled:  # by `close`
+                delivery.handed_out_at = now
+                self._handed_out.append(delivery)
+                return self._message(self, delivery)
+
+    def _begin_fetch(self) -> int:
+        """Return how many messages the caller is to fetch; 0 if there is no room, or another fetches. With the lock."""
+        if self._is_fetching:
+            return 0
+        options, batch = self._service.options, self._batch
+        since = self._now() - self._fetched_at
+        if self._was_full and since < _QUICK_SECONDS:
+            batch *= 2
+        elif since > _SLOW_SECONDS:
+            batch = max(_BATCH_MIN, batch // 2)
+        batch = min(batch, options.consumer_receive_buffer_capacity)
+        room = min(batch - len(self._buffer), options.max_in_progress - len(self._in_progress))
+        if room <= 0:
+            return 0
+        self._batch, self._is_fetching = batch, True
+        return room
 
     async def _fetch(self, room: int, remaining: float) -> None:
+        """Fetch messages into the buffer, after `_begin_fetch`."""
         fetched: list[Delivery] = []
         try:
             if self._backend is None:
-                self._backend = await self._service.new_backend(self.queue, self._counters)
+                backend = await self._service.new_backend(self.queue, self._counters)
+                self._backend, self._now, self._ack = backend, backend.now, backend.ack
             seconds = min(remaining, self._service.options.consumer_next_message_timeout_ms / 1000)
             fetched = list(await self._backend.fetch(room, seconds))
         finally:
             with self._lock:
                 self._is_fetching = False
-                self._buffer.extend(fetched)
+                self._was_full, self._fetched_at = len(fetched) >= room, self._now()
                 self._in_progress.update(fetched)
+                self._buffer.extend(fetched)
+            if len(self._handed_out) >= _UNCOUNTED_MAX:
+                self._count()
             self._wake()
+
+    def _is_low(self) -> bool:
+        """Whether the buffer is half empty, and nobody fetches."""
+        return 2 * len(self._buffer) <= self._batch and not self._is_fetching and self._backend is not None
+
+    async def _look_ahead(self) -> None:
+        """Fetch what is there already, while other workers process what the buffer still has.
+
+        An error comes again where the buffer is empty, and is raised there.
+        """
+        if self._now() < self._ahead_at:
+            return
+        with self._lock:
+            room = 0 if self._is_closed else self._begin_fetch()
+        if room:
+            with suppress(KwireError):
+                await self._fetch(room, 0.0)
+            if not self._was_full:
+                self._ahead_at = self._now() + _AHEAD_SECONDS
 
     def _let_go_overdue(self) -> None:
         """Count no more what was handed out and lost: a handler that hangs does not stop the queue for good."""
-        with self._lock:
-            now = self.now()
-            self._in_progress = {one for one in self._in_progress if one.lasts_until >= now and not one.is_settled}
+        now = self._now()
+        for one in self._in_progress.copy():
+            if one.lasts_until < now or one.is_settled:
+                self._in_progress.discard(one)
 
     def _wake(self) -> None:
         with self._lock:
@@ -160,7 +236,8 @@ class QueueConsumerClient(Generic[M]):
         self._service.check_usable()
         delivery, backend = message._delivery, self._backend
         assert backend is not None
-        self._check_unsettled(delivery)
+        if delivery.is_settled:
+            raise self._settled(delivery)
         try:
             if how == "nack":
                 await backend.dead_letter(delivery, reason)
@@ -174,37 +251,64 @@ class QueueConsumerClient(Generic[M]):
 
     def acknowledge(self, delivery: Delivery) -> None:
         """Take a message off its queue, once."""
-        self._service.check_usable()
-        assert self._backend is not None
-        self._check_unsettled(delivery)
+        if self._runtime.is_forked:
+            self._service.check_usable()
+        if delivery.is_settled:
+            raise self._settled(delivery)
+        now = self._now()
         try:
-            self._backend.ack(delivery)
-            self._counters.total_time.observe(delivery.waited_ms / 1000 + max(0.0, self.now() - delivery.leased_at))
+            self._ack(delivery, now)
         finally:
-            self._let_go(delivery)
+            self._in_progress.discard(delivery)
+            self._acknowledged.append((delivery, now))
+            if len(self._acknowledged) >= _UNCOUNTED_MAX:
+                self._count()
+            if self._signals:
+                self._wake()
 
     def _let_go(self, delivery: Delivery) -> None:
-        """Count a message that is settled no more as in progress."""
+        """Count a message that is settled, but not acknowledged, no more as in progress."""
         if not delivery.is_settled:
             return
+        self._in_progress.discard(delivery)
         with self._lock:
-            self._in_progress.discard(delivery)
             if delivery.handed_out_at is not None:
-                self._counters.processing_time.observe(max(0.0, self.now() - delivery.handed_out_at))
+                self._counters.processing_time.observe(max(0.0, self._now() - delivery.handed_out_at))
         if self._signals:
             self._wake()
 
     async def extend(self, message: MessageClient, timeout_ms: int | None) -> None:
         """Extend the lease of a message."""
         assert self._backend is not None
-        self._check_unsettled(message._delivery)
+        if message._delivery.is_settled:
+            raise self._settled(message._delivery)
         await self._backend.extend(message._delivery, timeout_ms or message._delivery.timeout_ms)
 
-    def _check_unsettled(self, delivery: Delivery) -> None:
-        if delivery.is_settled:
-            raise SettledError(
-                f"message {delivery.envelope.id} is settled already",
-                remedy="acknowledge, refuse or release a message once; the consumer releases all in close()",
+    def _settled(self, delivery: Delivery) -> SettledError:
+        return SettledError(
+            f"message {delivery.envelope.id} is settled already",
+            remedy="acknowledge, refuse or release a message once; the consumer releases all in close()",
+        )
+
+    def _count(self) -> None:
+        """Count what was handed out, processed and acknowledged meanwhile: many at once cost less."""
+        with self._lock:
+            counters = self._counters
+            handed_out = [self._handed_out.popleft() for _ in range(len(self._handed_out))]
+            acknowledged = [self._acknowledged.popleft() for _ in range(len(self._acknowledged))]
+            counters.received += len(handed_out)
+            counters.wait_time.observe_all([one.waited_ms / 1000 for one in handed_out])
+            again = [one.envelope.deliveries for one in handed_out if not one.is_plain]
+            for count in again:
+                _add_delivery(counters, count + 1)
+            if len(handed_out) > len(again):
+                _add_delivery(counters, 1, len(handed_out) - len(again))
+            counters.processing_time.observe_all(
+                [now - one.handed_out_at for one, now in acknowledged if one.handed_out_at is not None]
+            )
+            # A lease that was lost ends no message.
+            counters.total_time.observe_all(
+                [one.waited_ms / 1000 + now - one.leased_at for one, now in acknowledged if now <= one.lasts_until]
             )
 
     # -- the rest
@@ -217,12 +321,14 @@ class QueueConsumerClient(Generic[M]):
 
     def metrics(self) -> ConsumerCounters:
         """Return what was counted: a copy of now."""
+        self._count()
         with self._lock:
             counters = self._counters.copy()
-            counters.in_progress, counters.buffered = len(self._in_progress), len(self._buffer)
-            handed_out = [one.handed_out_at for one in self._in_progress if one.handed_out_at is not None]
-            counters.oldest_in_progress_seconds = self.now() - min(handed_out) if handed_out else 0.0
-            return counters
+        in_progress = self._in_progress.copy()
+        counters.in_progress, counters.buffered = len(in_progress), len(self._buffer)
+        handed_out = [one.handed_out_at for one in in_progress if one.handed_out_at is not None]
+        counters.oldest_in_progress_seconds = self._now() - min(handed_out) if handed_out else 0.0
+        return counters
 
     def stop(self, is_stopping: bool = True) -> None:
         """Let `handle` and iteration end after the messages that are being processed, and `receive` return at once.
@@ -254,23 +360,29 @@ class QueueConsumerClient(Generic[M]):
         if self._failure is not None:
             raise self._failure
 
-    async def _work(self, function: _Handler) -> None:
+    async def _work(self, function: _Handler, has_others: bool) -> None:
         """Call the function for one message after the other, until `stop`."""
         while not self._is_stopped:
-            try:
-                message = await self._receive(LOOK_SECONDS)
-            except ClosedError:
-                return
-            except KwireError as error:
-                if not error.is_retriable:
-                    self._failure = error
-                    self.stop()
-                    return
-                _log.warning("queue %s: %s", self.queue, error)
-                await self._waiter.signal().wait(_PAUSE_SECONDS)
-                continue
+            if has_others and self._is_low():
+                await self._look_ahead()
+            message = await self._next()
             if message is not None:
                 await self._call(function, message)
+
+    async def _next(self) -> M | None:
+        """Return the next message for `handle`; None after a while. Stops `handle` where there can be none."""
+        try:
+            return await self._receive(LOOK_SECONDS)
+        except ClosedError:
+            self._is_stopped = True
+        except KwireError as error:
+            if not error.is_retriable:
+                self._failure = error
+                self.stop()
+                return None
+            _log.warning("queue %s: %s", self.queue, error)
+            await self._waiter.signal().wait(_PAUSE_SECONDS)
+        return None
 
     async def _call(self, function: _Handler, message: M) -> None:
         try:
@@ -339,9 +451,20 @@ class Consumer(QueueConsumerClient[Message], BlockingContext):
     _waiter = BLOCKING
     _message = Message
 
-    receive = blocking(QueueConsumerClient[Message]._receive)
+    receive_many = blocking(QueueConsumerClient[Message]._receive_many)
     flush = blocking(QueueConsumerClient[Message]._flush)
     close = blocking(QueueConsumerClient[Message]._close)
+
+    def receive(self, timeout: float | None = 1.0) -> Message | None:
+        """Return the next message, or None after `timeout` seconds (None: no limit).
+
+        Raises the KwireError that kept a message from being marked as in progress: nothing is lost, call it again.
+        """
+        if self._buffer and not self._service.is_forked:
+            message = self._take()
+            if message is not None:
+                return message
+        return run_blocking(self._receive(timeout))
 
     def handle(self, function: Callable[[Message], Any], workers: int = 1, *, timeout: float | None = 30.0) -> None:
         """Call `function(message)` for each message, on so many threads, until `stop`.
@@ -356,7 +479,8 @@ class Consumer(QueueConsumerClient[Message], BlockingContext):
         # Daemons: a call that hangs must not keep the process from ending.
         threads = [
             threading.Thread(
-                target=lambda: run_blocking(self._work(function)),
+                target=self._handle,
+                args=(function, workers > 1),
                 name=f"kwire queue {self.queue} {number}",
                 daemon=True,
             )
@@ -375,6 +499,32 @@ class Consumer(QueueConsumerClient[Message], BlockingContext):
                 while thread.is_alive() and clock.now() < deadline:
                     thread.join(min(LOOK_SECONDS, deadline - clock.now()))
         self._end_handling(sum(thread.is_alive() for thread in threads), timeout)
+
+    def _handle(self, function: _Handler, has_others: bool) -> None:
+        """Call the function for one message after the other, until `stop`; on a thread of `handle`."""
+        while not self._is_stopped:
+            if has_others and self._is_low():
+                run_blocking(self._look_ahead())
+            try:
+                message = self._take()
+            except ClosedError:
+                return
+            if message is None:
+                message = run_blocking(self._next())
+            if message is not None:
+                self._call_now(function, message)
+
+    def _call_now(self, function: _Handler, message: Message) -> None:
+        """Do what `_call` does, without a coroutine."""
+        try:
+            with message:
+                if iscoroutine(result := function(message)):
+                    result.close()
+                    raise not_awaited(function)
+        except (ClosedError, LeaseLostError) as error:
+            _log.warning("queue %s: %s", self.queue, error)
+        except Exception:
+            _log.exception("queue %s: a message could not be processed", self.queue)
 
     def __iter__(self) -> Iterator[Message]:
         while not self._is_stopped:

@@ -9,11 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import uuid4
 
-from kwire.queue.markers import Headers
+from kwire.queue.markers import FIRST_AT, ID, PREFIX, Headers
 
-PREFIX = "kwire-mq-"
-ID = "kwire-mq-id"
-FIRST_AT = "kwire-mq-first-at"
 DELIVERIES = "kwire-mq-deliveries"
 EXPIRES_IN = "kwire-mq-expires-in"
 DELAY = "kwire-mq-delay"

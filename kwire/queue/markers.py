@@ -19,17 +19,24 @@ As in proto3 a field with its default value is absent. Unknown fields are skippe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from kwire.errors import DecodeError
+from kwire.wire.accel import speedups
 
 MarkerFormat = Literal["kwire-1", "kafka-mq-v1"]
 Headers = tuple[tuple[str, bytes | None], ...]
 
 NO_TOPIC_ID: Final = UUID(int=0)
+
+# What begins the names of a message's own headers, and those that a START says more of; see `envelope`.
+PREFIX = "kwire-mq-"
+ID = "kwire-mq-id"
+FIRST_AT = "kwire-mq-first-at"
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _INT64 = 1 << 64
@@ -135,7 +142,67 @@ def decode_marker(data: bytes) -> Marker:
 
 def overhead(headers: Headers = ()) -> int:
     """Return how many bytes a START has at most beside key and value."""
-    return 80 + sum(len(name.encode()) + len(value or b"") + 12 for name, value in headers)
+    return 80 + sum(len(name.encode("utf-8", "surrogateescape")) + len(value or b"") + 12 for name, value in headers)
+
+
+# -- by the batch
+
+
+class MarkedRecord(Protocol):
+    """What these functions read of a record of the queue topic."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+def encode_starts(
+    records: Sequence[MarkedRecord], queue: bytes, topic_id: bytes, after_ms: int, bytes_max: int
+) -> list[bytes | None]:
+    """Return the START of each record whose headers say nothing but an id, in kwire-1: this is its first delivery.
+
+    None for other records, and for one that has more than `bytes_max` bytes with its `overhead` and its queue.
+    `topic_id` are 16 bytes, or none.
+    """
+    return [
+        encode_marker(
+            Marker(
+                MarkerType.START,
+                Identity(UUID(bytes=topic_id) if topic_id else NO_TOPIC_ID, record.partition, record.offset),
+                after_ms,
+                queue,
+                record.value,
+                (*record.headers, (FIRST_AT, b"%d" % record.timestamp_ms)),
+            )
+        )
+        if _is_plain(record) and len(record.value or b"") + overhead(record.headers) + len(queue) <= bytes_max
+        else None
+        for record in records
+    ]
+
+
+def _is_plain(record: MarkedRecord) -> bool:
+    own = [(name, value) for name, value in record.headers if name.startswith(PREFIX)]
+    return len(own) == 1 and own[0][0] == ID and bool(own[0][1]) and record.timestamp_ms > 0
+
+
+def encode_ends(records: Sequence[MarkedRecord], topic_id: bytes) -> list[bytes]:
+    """Return the END of each record of a topic, in kwire-1."""
+    topic = UUID(bytes=topic_id) if topic_id else NO_TOPIC_ID
+    return [
+        encode_marker(Marker(MarkerType.END, Identity(topic, record.partition, record.offset))) for record in records
+    ]
+
+
+if not TYPE_CHECKING and speedups is not None:
+    encode_starts, encode_ends = speedups.encode_starts, speedups.encode_ends
 
 
 @lru_cache(maxsize=64)
@@ -149,10 +216,7 @@ def _header(data: bytes) -> tuple[str, bytes | None]:
     name, value = "", None
     for number, content in _fields(data):
         if number == 1:
-            try:
-                name = _data(content, "headers.name").decode()
-            except UnicodeDecodeError as error:
-                raise DecodeError("a header's name is not UTF-8", path="headers.name") from error
+            name = _data(content, "headers.name").decode("utf-8", "surrogateescape")
         elif number == 2:
             value = _data(content, "headers.value")
     return name, value
@@ -190,7 +254,7 @@ _HEADS = {(is_own, kind): _head(is_own, kind) for is_own in (False, True) for ki
 
 @lru_cache(maxsize=256)
 def _name(name: str) -> bytes:
-    data = name.encode()
+    data = name.encode("utf-8", "surrogateescape")  # as records have names that are no UTF-8
     return b"\x0a" + _varint(len(data)) + data if data else b""
 
 
@@ -257,13 +321,19 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 __all__ = [
+    "FIRST_AT",
+    "ID",
     "NO_TOPIC_ID",
+    "PREFIX",
     "Headers",
     "Identity",
+    "MarkedRecord",
     "Marker",
     "MarkerFormat",
     "MarkerType",
     "decode_marker",
+    "encode_ends",
     "encode_marker",
+    "encode_starts",
     "overhead",
 ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kwire.arguments import is_int, wrong_type
-from kwire.cluster.waiting import BlockingContext, blocking
+from kwire.cluster.waiting import BlockingContext, blocking, run_blocking
 from kwire.queue.backend import Delivery
 from kwire.queue.markers import Headers
 
@@ -40,7 +41,7 @@ class MessageClient:
     @property
     def place(self) -> tuple[int, int]:
         """Partition and offset in the queue topic, of this delivery."""
-        return self._delivery.identity.partition, self._delivery.identity.offset
+        return self._delivery.record.partition, self._delivery.record.offset
 
     @property
     def deliveries(self) -> int:
@@ -121,7 +122,22 @@ class Message(MessageClient, BlockingContext):
 
     __slots__ = ()
 
-    ack = blocking(MessageClient._ack)
+    def ack(self) -> None:
+        """Take the message off its queue: it is processed.
+
+        Does not wait for the broker: `Consumer.flush` and `close` do. If the marker is lost, the message comes again.
+        Raises LeaseLostError if the lease is over, SettledError if the message is settled already.
+        """
+        self._consumer.acknowledge(self._delivery)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            run_blocking(self._leave(error))
+        elif not self._delivery.is_settled:
+            self._consumer.acknowledge(self._delivery)
+
     nack = blocking(MessageClient._nack)
     release = blocking(MessageClient._release)
     extend = blocking(MessageClient._extend)

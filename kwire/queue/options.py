@@ -76,8 +76,8 @@ class QueueOptions:
         unit=MS
     )  # fmt: skip
     consumer_receive_buffer_capacity: int = option(
-        500, Whole(1), "how many messages a consumer takes before it is asked for them; 1 is kafka-mq-go's default",
-        unit="messages"
+        5_000, Whole(1), "how many messages a consumer takes at most before it is asked: about what it handles "
+        "in a second; 1 is kafka-mq-go's default", unit="messages"
     )  # fmt: skip
     consumer_next_message_timeout_ms: int = option(1_000, Whole(1), "how long one read waits", unit=MS)
     consumer_max_messages_per_commit: int = option(
@@ -94,7 +94,7 @@ class QueueOptions:
         "them, to share queues with it"
     )  # fmt: skip
     max_in_progress: int = option(
-        1_000, Whole(1), "how many messages a consumer may have that are not settled", unit="messages"
+        10_000, Whole(1), "how many messages a consumer may have that are not settled", unit="messages"
     )
     keep_alive: bool = option(
         True, Flag(), "extend the lease of a message that is being processed; False: only `extend` does"

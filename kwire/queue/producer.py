@@ -15,8 +15,8 @@ from kwire.producer import ProduceResponse
 from kwire.producer.accumulator import murmur2_partition
 from kwire.producer.message import Data, Headers, to_bytes, to_headers
 from kwire.queue.backend import QueuePlace
-from kwire.queue.envelope import PREFIX, Envelope, new_id
-from kwire.queue.markers import overhead
+from kwire.queue.envelope import Envelope, new_id
+from kwire.queue.markers import PREFIX, overhead
 from kwire.queue.metrics import ProducerCounters
 
 if TYPE_CHECKING:

@@ -11,16 +11,15 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from kwire.consumer import TopicPartition
 from kwire.errors import ClosedError, ConfigurationError, KwireError, LeaseLostError, LockLostError
 from kwire.producer import Message as ProducedMessage
-from kwire.queue.backend import Backend, Delivery, QueuePlace
-from kwire.queue.envelope import Envelope, dead_letter_headers
-from kwire.queue.markers import NO_TOPIC_ID, Identity
+from kwire.queue.backend import Backend, Delivery, QueuePlace, record_envelope
+from kwire.queue.envelope import dead_letter_headers
+from kwire.queue.markers import NO_TOPIC_ID, Headers
 from kwire.queue.metrics import ConsumerCounters
 from kwire.queue.options import QueueOptions
 from kwire.share import ShareRecord
@@ -32,11 +31,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kwire.queue")
 
 
-@dataclass(slots=True, eq=False)
 class ShareDelivery(Delivery):
     """A message under a lock of the broker, which renewals extend."""
 
-    record: ShareRecord = field(kw_only=True)
+    __slots__ = ()
+
+    record: ShareRecord
+
+    @property
+    def headers(self) -> Headers:
+        return self.envelope.headers()
 
     @property
     def lasts_until(self) -> float:
@@ -63,14 +67,12 @@ class ShareBackend(Backend):
             max_processing_ms=self._options.max_processing_ms,
             max_poll_interval_ms=None,
         )
+        self.now = self._records._runtime.clock.now
         self._records._is_processed_in_parallel = True  # polls do not ask what became of the last records
         self._is_subscribed = False
         self._is_sending = False
         self._lock = threading.Lock()
         self._unconfirmed: set[tuple[int, int]] = set()  # (partition, offset) of what was settled
-
-    def now(self) -> float:
-        return self._records._runtime.clock.now()
 
     # -- taking messages
 
@@ -90,24 +92,13 @@ class ShareBackend(Backend):
         return held
 
     def _delivery(self, record: ShareRecord, now_ms: int) -> Delivery:
-        envelope = Envelope.read(record.headers)
-        envelope.first_at = envelope.first_at or max(0, record.timestamp_ms)
-        if not envelope.id:  # sent by another program
-            envelope.id = f"{record.topic}-{record.partition}-{record.offset}"
+        envelope = record_envelope(record)
         envelope.deliveries = record.delivery_count - 1
-        return ShareDelivery(
-            record.value,
-            envelope.headers(),
-            envelope,
-            Identity(NO_TOPIC_ID, record.partition, record.offset),
-            record.timestamp_ms,
-            self._options.redelivery_timeout_ms,
-            record.lock_deadline,
-            -1,
-            waited_ms=max(0, now_ms - record.timestamp_ms),
-            leased_at=self.now(),
-            record=record,
+        one = ShareDelivery(
+            record, NO_TOPIC_ID, self._options.redelivery_timeout_ms, record.lock_deadline, self.now(), -1, envelope
         )
+        one.appended_ms = now_ms
+        return one
 
     def _reason(self, delivery: Delivery) -> str | None:
         """Return why a message is not handed out; None if it is."""
@@ -181,7 +172,7 @@ class ShareBackend(Backend):
                     self._group, len(settled), error,
                 )  # fmt: skip
 
-    def ack(self, delivery: Delivery) -> None:
+    def ack(self, delivery: Delivery, now: float) -> None:
         self._settle(delivery, AcknowledgeType.ACCEPT)
         self._counters.acked += 1
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -33,10 +34,10 @@ from kwire.producer import BulkResponse, BulkResult, Producer
 from kwire.producer import Message as ProducedMessage
 from kwire.producer.accumulator import murmur2_partition
 from kwire.producer.methods import ProducerMethods
-from kwire.queue.backend import Backend, Delivery
+from kwire.queue.backend import Backend, Delivery, record_envelope
 from kwire.queue.dedup import DedupWindow
-from kwire.queue.envelope import FIRST_AT, ID, Envelope, dead_letter_headers, new_id
-from kwire.queue.markers import Identity, Marker, MarkerFormat, MarkerType, encode_marker, overhead
+from kwire.queue.envelope import Envelope, dead_letter_headers, new_id
+from kwire.queue.markers import NO_TOPIC_ID, Marker, MarkerType, encode_ends, encode_marker, encode_starts, overhead
 from kwire.queue.metrics import ConsumerCounters
 from kwire.queue.options import QueueOptions
 from kwire.queue.topics import QueueTopics
@@ -50,13 +51,14 @@ _log = logging.getLogger("kwire.queue")
 _LOOK_BACK, _LOOK_SECONDS = 10, 5.0
 # Neighbours in the queue topic share a partition of the markers topic, and so their markers a batch.
 _RUN = 128
+# So many settled deliveries may wait in KeepAlives to be forgotten, beside as many as are in progress.
+_SWEEP_MIN = 2_000
+_PARTITION, _OFFSET, _TIMEOUT = attrgetter("partition"), attrgetter("offset"), attrgetter("timeout_ms")
+_NONE: list[bytes | None] = [None]
 
 
-def marker_partition(identity: Identity, queue: bytes, count: int, format: MarkerFormat) -> int:
-    """Return the partition for a message's markers: by the message, or by the queue as kafka-mq-go has it."""
-    if format == "kafka-mq-v1":
-        return murmur2_partition(queue, count)
-    return (identity.partition + identity.offset // _RUN) % count
+def _topic_id_bytes(topic_id: UUID) -> bytes:
+    return topic_id.bytes if topic_id.int else b""
 
 
 class TrackerBackend(Backend):
@@ -80,27 +82,26 @@ class TrackerBackend(Backend):
             max_poll_interval_ms=None,
         )
         self._markers: Producer = service.markers
-        self._now = self._records_runtime.clock.now
+        self.now = self._records_runtime.clock.now
         self.new_id = new_id  # a simulation has its own
         self._transactions: ProducerMethods | None = None
         self._transactional_id = ""
+        self._marker_bytes_max = topics.message_bytes_max
         self._again: dict[TopicPartition, int] = {}  # where to read again after a failure
         self._logs: dict[int, tuple[UUID, int]] = {}  # by partition: the topic's id, the offset after the last record
         self._is_subscribed = False
         self._foreign = 0  # records of other queues since the last commit
         self._windows: dict[int, DedupWindow] = {}  # by partition, with dedup_window_ms
         self._keep_alives = KeepAlives(self._records_runtime, self._send_keep_alives)
-        self._lock = threading.Lock()  # guards is_settled, deadline and handed_out_at of deliveries, and what follows
-        self._last_markers: list[tuple[Marker, Delivery]] = []  # to be sent
+        # What is to be sent. Threads append without a lock, then look whether the callback thread knows of it.
+        self._acked: deque[Delivery] = deque()
+        self._last_markers: deque[tuple[Marker, Delivery]] = deque()
         self._is_sending = False
         self._sending_lock = threading.Lock()  # nobody sees them gone before they are appended
 
     @property
     def _records_runtime(self) -> LoopThread:
         return self._records._runtime
-
-    def now(self) -> float:
-        return self._now()
 
     # -- taking messages
 
@@ -116,25 +117,21 @@ class TrackerBackend(Backend):
         records = await self._records._poll(limit, timeout)
         if not records:
             return []
-        own = [record for record in records if record.key == self._queue]
+        queue = self._queue
+        own = [record for record in records if record.key == queue]
         foreign = len(records) - len(own)
         duplicates = self._counters.deduplicated
         if self._windows:
             own = [record for record in own if self._is_new(record)]
         duplicates = self._counters.deduplicated - duplicates
-        largest = self._topics.message_bytes_max
-        unmarkable = [one for one in own if len(one.value or b"") + overhead(one.headers) + len(self._queue) > largest]
         self._foreign += foreign
         self._counters.filtered_foreign += foreign
-        positions = {(record.topic, record.partition): self._position_after(record) for record in records}
+        positions = self._positions_after(records)
         deliveries: list[Delivery] = []
         try:
-            for record in unmarkable:
-                own.remove(record)
-                await self._refuse(record)
             if own:
                 deliveries = await self._start(own, positions)
-            elif unmarkable or duplicates or self._foreign >= self._options.consumer_max_messages_per_commit:
+            elif duplicates or self._foreign >= self._options.consumer_max_messages_per_commit:
                 await self._commit(positions)
         except BaseException:
             self._counters.resets += 1
@@ -194,10 +191,15 @@ class TrackerBackend(Backend):
                 await reader._close(1.0)
         return times
 
-    def _position_after(self, record: ConsumerRecord) -> Offset:
-        """Return the position to commit: none that was committed before, while a window is read again."""
-        window = self._windows.get(record.partition)
-        return Offset(record.offset + 1 if window is None else max(record.offset + 1, window.known_until))
+    def _positions_after(self, records: Sequence[ConsumerRecord]) -> dict[TopicPartition, Offset]:
+        """Return the positions to commit: none that was committed before, while a window is read again."""
+        last = dict(zip(map(_PARTITION, records), map(_OFFSET, records), strict=True))  # of each partition the last
+        positions = {}
+        for partition, offset in last.items():
+            window = self._windows.get(partition)
+            position = offset + 1 if window is None else max(offset + 1, window.known_until)
+            positions[self._options.message_topic, partition] = Offset(position)
+        return positions
 
     def _is_new(self, record: ConsumerRecord) -> bool:
         """Return whether a record is neither read for its id only nor a duplicate."""
@@ -216,8 +218,15 @@ class TrackerBackend(Backend):
         self, records: Sequence[ConsumerRecord], positions: dict[TopicPartition, Offset]
     ) -> list[Delivery]:
         began = self.now()
-        deliveries = [self._delivery(record, began) for record in records]
-        values = [encode_marker(self._start_marker(one), self._options.marker_format) for one in deliveries]
+        deliveries: list[Delivery] = []
+        values: list[bytes] = []
+        for topic_id, run in self._runs(records):
+            self._mark(topic_id, run, began, deliveries, values)
+        if len(deliveries) < len(records):
+            await self._refuse_unmarkable(records, deliveries)
+            if not deliveries:
+                await self._commit(positions)
+                return deliveries
         partitions = [one.marker_partition for one in deliveries]
         if self._options.transactional:
             result = await self._start_in_transaction(values, partitions, positions)
@@ -226,9 +235,55 @@ class TrackerBackend(Backend):
             result = await self._stored(self._send_markers(values, partitions))
             await self._commit(positions)
         for one, appended_ms in zip(deliveries, result.timestamps_ms, strict=True):
-            one.waited_ms = max(0, appended_ms - one.timestamp_ms)
-            one.timestamp_ms = max(one.timestamp_ms, appended_ms)  # the broker's time, now
+            one.appended_ms = appended_ms  # the broker's time, now
         return deliveries
+
+    def _runs(self, records: Sequence[ConsumerRecord]) -> list[tuple[UUID, list[ConsumerRecord]]]:
+        """Return the records in runs, each of one partition of one topic; the order stays."""
+        runs: list[tuple[UUID, list[ConsumerRecord]]] = []
+        current, after = -1, 0
+        run: list[ConsumerRecord] = []
+        for record in records:
+            partition, offset = record.partition, record.offset
+            if partition != current or offset < after:
+                if run:
+                    self._logs[current] = runs[-1][0], after
+                run, current = [], partition
+                runs.append((self._topic_id(record), run))
+            run.append(record)
+            after = offset + 1
+        self._logs[current] = runs[-1][0], after
+        return runs
+
+    def _mark(
+        self, topic_id: UUID, run: list[ConsumerRecord], began: float, deliveries: list[Delivery], values: list[bytes]
+    ) -> None:
+        """Append the delivery of each of these records, and its START; none for a record that no marker can hold."""
+        options, queue, count = self._options, self._queue, self._topics.marker_partitions
+        timeout_ms, format, bytes_max = options.redelivery_timeout_ms, options.marker_format, self._marker_bytes_max
+        starts: Sequence[bytes | None] = _NONE * len(run)
+        if not options.is_go:
+            starts = encode_starts(run, queue, _topic_id_bytes(topic_id), timeout_ms, bytes_max)
+        deadline, partition = began + timeout_ms / 1000, run[0].partition
+        own_partition = murmur2_partition(queue, count)  # where kafka-mq-go has all markers of a queue
+        for record, start in zip(run, starts, strict=True):
+            place = own_partition if options.is_go else (partition + record.offset // _RUN) % count
+            if start is not None:
+                deliveries.append(Delivery(record, topic_id, timeout_ms, deadline, began, place))
+                values.append(start)
+            elif len(record.value or b"") + overhead(record.headers) + len(queue) <= bytes_max:
+                envelope = record_envelope(record)
+                own_ms = envelope.timeout or timeout_ms
+                one = Delivery(record, topic_id, own_ms, began + own_ms / 1000, began, place, envelope)
+                deliveries.append(one)
+                values.append(encode_marker(self._start_marker(one), format))
+
+    async def _refuse_unmarkable(self, records: Sequence[ConsumerRecord], deliveries: Sequence[Delivery]) -> None:
+        """Make dead letters of the records that have no delivery."""
+        marked = {(one.record.partition, one.record.offset) for one in deliveries}
+        for record in records:
+            if (record.partition, record.offset) not in marked:
+                await self._refuse(record)
 
     async def _refuse(self, record: ConsumerRecord) -> None:
         """Make a message a dead letter that no marker could hold: it would be read for ever."""
@@ -240,29 +295,6 @@ class TrackerBackend(Backend):
             dead = ProducedMessage(self._options.dead_letters, record.value, self._queue, headers)
             await self._delivered(dead)
 
-    def _delivery(self, record: ConsumerRecord, now: float) -> Delivery:
-        headers, identity = record.headers, Identity(self._topic_id(record), record.partition, record.offset)
-        envelope = Envelope.read(headers)
-        if not envelope.first_at and record.timestamp_ms > 0:
-            envelope.first_at = record.timestamp_ms
-            headers = (*headers, (FIRST_AT, b"%d" % record.timestamp_ms))
-        if not envelope.id:  # sent by another program
-            envelope.id = f"{record.topic}-{record.partition}-{record.offset}"
-            headers = (*headers, (ID, envelope.id.encode()))
-        timeout_ms = envelope.timeout or self._options.redelivery_timeout_ms
-        count, format = self._topics.marker_partitions, self._options.marker_format
-        return Delivery(
-            record.value,
-            headers,
-            envelope,
-            identity,
-            record.timestamp_ms,
-            timeout_ms,
-            now + timeout_ms / 1000,
-            marker_partition(identity, self._queue, count, format),
-            leased_at=now,
-        )
-
     def _topic_id(self, record: ConsumerRecord) -> UUID:
         """Return the id of the topic that a record is of: one of this name may have been deleted and created again.
 
@@ -270,15 +302,12 @@ class TrackerBackend(Backend):
         """
         known = self._logs.get(record.partition)
         if known is not None and record.offset >= known[1]:
-            topic_id = known[0]
-        else:
-            topic = self._records_runtime.snapshot.topics.get(record.topic)
-            topic_id = self._topics.message_topic_id if topic is None else topic.id
-        self._logs[record.partition] = topic_id, record.offset + 1
-        return topic_id
+            return known[0]
+        topic = self._records_runtime.snapshot.topics.get(record.topic)
+        return self._topics.message_topic_id if topic is None else topic.id
 
     def _start_marker(self, delivery: Delivery) -> Marker:
-        delay, appended = delivery.envelope.delay, delivery.timestamp_ms
+        delay, appended = delivery.envelope.delay, delivery.record.timestamp_ms
         return Marker(
             MarkerType.START,
             delivery.identity,
@@ -364,7 +393,10 @@ class TrackerBackend(Backend):
         """Return the messages to hand out: the others wait for their time, or their time is over."""
         held = []
         for one in deliveries:
-            envelope, now_ms = one.envelope, one.timestamp_ms
+            if one.is_plain:
+                held.append(one)
+                continue
+            envelope, now_ms = one.envelope, max(one.record.timestamp_ms, one.appended_ms)
             if envelope.delay:
                 self._counters.delayed += 1
                 continue
@@ -401,35 +433,55 @@ class TrackerBackend(Backend):
 
     def _settle(self, delivery: Delivery, marker: Marker) -> None:
         """Have the last marker of a message sent, together with those of others."""
-        with self._lock:
-            self._last_markers.append((marker, delivery))
-            if self._is_sending:
-                return
+        self._last_markers.append((marker, delivery))
+        self._send_soon()
+
+    def _send_soon(self) -> None:
+        if not self._is_sending:
             self._is_sending = True
-        self._records_runtime.dispatch(self._send_last_markers)
+            self._records_runtime.dispatch(self._send_last_markers)
 
     def _send_last_markers(self) -> None:
         """Send the last markers of the messages that were settled meanwhile; on the callback thread, or in `flush`."""
         with self._sending_lock:
-            with self._lock:
-                last, self._last_markers = self._last_markers, []
-                self._is_sending = False
-            if not last:
+            self._is_sending = False  # before they are taken: who appends later calls again
+            acked = [self._acked.popleft() for _ in range(len(self._acked))]
+            last = [self._last_markers.popleft() for _ in range(len(self._last_markers))]
+            if not acked and not last:
                 return
+            deliveries, values = self._ends(acked)
+            deliveries += [delivery for _, delivery in last]
+            values += [encode_marker(marker, self._options.marker_format) for marker, _ in last]
+            if acked:
+                self._count(MarkerType.END, len(acked))
             for kind, count in Counter(marker.type for marker, _ in last).items():
                 self._count(MarkerType(kind), count)
-            values = [encode_marker(marker, self._options.marker_format) for marker, _ in last]
             try:
-                response = self._send_markers(values, [delivery.marker_partition for _, delivery in last])
+                response = self._send_markers(values, [delivery.marker_partition for delivery in deliveries])
             except KwireError as error:
-                self._failed([delivery for _, delivery in last], error)
+                self._failed(deliveries, error)
                 return
 
         def stored(response: BulkResponse) -> None:
             for index, error in response.errors:
-                self._failed([last[index][1]], error)
+                self._failed([deliveries[index]], error)
 
         response.add_done_callback(stored)
+
+    def _ends(self, acked: list[Delivery]) -> tuple[list[Delivery], list[bytes]]:
+        """Return these deliveries by topic, and their ENDs in the same order."""
+        if self._options.is_go:
+            ends = [encode_marker(Marker(MarkerType.END, one.identity), "kafka-mq-v1") for one in acked]
+            return acked, ends
+        topic_id = acked[0].topic_id if acked else NO_TOPIC_ID
+        if all(one.topic_id is topic_id for one in acked):
+            return acked, encode_ends([one.record for one in acked], _topic_id_bytes(topic_id))
+        deliveries, values = [], []
+        for topic_id in {one.topic_id for one in acked}:
+            some = [one for one in acked if one.topic_id == topic_id]
+            deliveries += some
+            values += encode_ends([one.record for one in some], _topic_id_bytes(topic_id))
+        return deliveries, values
 
     def _failed(self, deliveries: Sequence[Delivery], error: KwireError) -> None:
         self._counters.marker_failures += len(deliveries)
@@ -458,14 +510,13 @@ class TrackerBackend(Backend):
     def _send_keep_alives(self, deliveries: Sequence[Delivery]) -> None:
         """Send a keep-alive for each that is still in progress; on the callback thread."""
         now, limit = self.now(), self._options.max_processing_ms / 1000
-        with self._lock:
-            alive = [
-                one
-                for one in deliveries
-                if not one.is_settled
-                and now <= one.deadline
-                and (one.handed_out_at is None or now - one.handed_out_at <= limit)
-            ]
+        alive = [
+            one
+            for one in deliveries
+            if not one.is_settled
+            and now <= one.deadline
+            and (one.handed_out_at is None or now - one.handed_out_at <= limit)
+        ]
         if not alive:
             return
         format = self._options.marker_format
@@ -483,19 +534,16 @@ class TrackerBackend(Backend):
     def _extended(self, deliveries: Sequence[Delivery], since: float, response: BulkResponse) -> None:
         failed = {index for index, _ in response.errors}
         self._counters.marker_failures += len(failed)
-        with self._lock:
-            for index, one in enumerate(deliveries):
-                if index not in failed:
-                    one.deadline = max(one.deadline, since + one.timeout_ms / 1000)
+        for index, one in enumerate(deliveries):
+            if index not in failed:
+                one.deadline = max(one.deadline, since + one.timeout_ms / 1000)
 
     # -- settling
 
-    def _end_lease(self, delivery: Delivery) -> None:
+    def _end_lease(self, delivery: Delivery, now: float) -> None:
         """Stop the keep-alives. Raises LeaseLostError if the deadline is over: the message is another's."""
-        with self._lock:
-            is_lost = self.now() > delivery.deadline
-            delivery.is_settled = True
-        if is_lost:
+        delivery.is_settled = True
+        if now > delivery.deadline:
             self._counters.lease_lost += 1
             raise LeaseLostError(
                 f"the lease of message {delivery.envelope.id} is over: it is delivered again",
@@ -504,41 +552,40 @@ class TrackerBackend(Backend):
                 offset=delivery.identity.offset,
             )  # fmt: skip
 
-    def ack(self, delivery: Delivery) -> None:
-        self._end_lease(delivery)
-        self._settle(delivery, Marker(MarkerType.END, delivery.identity))
+    def ack(self, delivery: Delivery, now: float) -> None:
+        if now > delivery.deadline:
+            self._end_lease(delivery, now)
+        delivery.is_settled = True
         self._counters.acked += 1
+        self._acked.append(delivery)
+        if not self._is_sending:
+            self._send_soon()
 
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        if self._options.dead_letters:
-            with self._lock:
-                is_lost = self.now() > delivery.deadline
-            if not is_lost:
-                place = (self._options.message_topic, delivery.identity.partition, delivery.identity.offset)
-                headers = dead_letter_headers(delivery.headers, reason, place)
-                dead = ProducedMessage(self._options.dead_letters, delivery.payload, self._queue, headers)
-                await self._delivered(dead)
-        self._end_lease(delivery)
+        if self._options.dead_letters and self.now() <= delivery.deadline:
+            place = (self._options.message_topic, delivery.identity.partition, delivery.identity.offset)
+            headers = dead_letter_headers(delivery.headers, reason, place)
+            dead = ProducedMessage(self._options.dead_letters, delivery.payload, self._queue, headers)
+            await self._delivered(dead)
+        self._end_lease(delivery, self.now())
         self._counters.dead_lettered += 1
         self._settle(delivery, Marker(MarkerType.END, delivery.identity))
 
     async def release(self, delivery: Delivery, delay_ms: int, *, is_counted: bool) -> None:
-        self._end_lease(delivery)
+        self._end_lease(delivery, self.now())
         marker = Marker(MarkerType.RELEASE, delivery.identity, delay_ms, is_uncounted=not is_counted)
         self._settle(delivery, marker)
         self._counters.released += 1
 
     async def extend(self, delivery: Delivery, timeout_ms: int) -> None:
-        with self._lock:
-            now = self.now()
-            if now > delivery.deadline:
-                raise LeaseLostError(
-                    f"the lease of message {delivery.envelope.id} is over: it is delivered again",
-                    remedy="extend it earlier, or raise redelivery_timeout_ms",
-                )
+        now = self.now()
+        if now > delivery.deadline:
+            raise LeaseLostError(
+                f"the lease of message {delivery.envelope.id} is over: it is delivered again",
+                remedy="extend it earlier, or raise redelivery_timeout_ms",
+            )
         await self._stored(self._send(delivery, Marker(MarkerType.KEEP_ALIVE, delivery.identity, timeout_ms)))
-        with self._lock:
-            delivery.deadline, delivery.timeout_ms = now + timeout_ms / 1000, max(delivery.timeout_ms, timeout_ms)
+        delivery.deadline, delivery.timeout_ms = now + timeout_ms / 1000, max(delivery.timeout_ms, timeout_ms)
         self._counters.extended += 1
 
     # -- the end
@@ -569,30 +616,44 @@ def _ignore(partitions: object) -> None:
 class KeepAlives:
     """A state machine of the loop that says when keep-alives are due, a third of the timeout apart.
 
-    `send` gets the deliveries that are due, on the callback thread, and adds those again that go on.
+    `send` gets the deliveries that are due, on the callback thread, and adds those again that go on. Settled ones are
+    forgotten then, or once they are most of all.
     """
 
     def __init__(self, runtime: LoopThread, send: Callable[[Sequence[Delivery]], object]) -> None:
         self._runtime = runtime
         self._send = send
         self._lock = threading.Lock()
-        self._heap: list[tuple[float, int, Sequence[Delivery]]] = []
+        self._heap: list[tuple[float, int, list[Delivery]]] = []
+        self._held = 0
+        self._held_max = _SWEEP_MIN
         self._numbers = itertools.count()
         self._is_stopped = False
 
     def add(self, deliveries: Sequence[Delivery]) -> None:
         """Have a keep-alive sent for each of these after a third of its timeout."""
         by_timeout: dict[int, list[Delivery]] = {}
-        for one in deliveries:
-            by_timeout.setdefault(one.timeout_ms, []).append(one)
+        for timeout_ms in set(map(_TIMEOUT, deliveries)):
+            by_timeout[timeout_ms] = [one for one in deliveries if one.timeout_ms == timeout_ms]
         now = self._runtime.clock.now()
         with self._lock:
             first = self._heap[0][0] if self._heap else inf
             for timeout_ms, some in by_timeout.items():
                 heappush(self._heap, (now + timeout_ms / 3000, next(self._numbers), some))
+            self._held += len(deliveries)
+            if self._held > self._held_max:
+                self._sweep()
             is_first = bool(self._heap) and self._heap[0][0] < first
         if is_first:
             self._runtime.wakeup()
+
+    def _sweep(self) -> None:
+        """Forget what is settled: it would keep its payload in memory until its time."""
+        kept = [(due, number, [one for one in some if not one.is_settled]) for due, number, some in self._heap]
+        self._heap = [entry for entry in kept if entry[2]]
+        heapify(self._heap)
+        self._held = sum(len(some) for _, _, some in self._heap)
+        self._held_max = 2 * self._held + _SWEEP_MIN
 
     def stop(self) -> None:
         """Send no more."""
@@ -603,8 +664,10 @@ class KeepAlives:
     def turn(self, now: float, view: ClusterView) -> Iterable[PendingRequest]:
         due: list[Delivery] = []
         with self._lock:
-            while self._heap and (self._heap[0][0] <= now or all(one.is_settled for one in self._heap[0][2])):
-                due += (one for one in heappop(self._heap)[2] if not one.is_settled)
+            while self._heap and self._heap[0][0] <= now:
+                some = heappop(self._heap)[2]
+                self._held -= len(some)
+                due += (one for one in some if not one.is_settled)
         if due and not self._is_stopped:
             self._runtime.dispatch(self._send, due)
         return ()
@@ -620,4 +683,4 @@ class KeepAlives:
         self.stop()
 
 
-__all__ = ["KeepAlives", "TrackerBackend", "marker_partition"]
+__all__ = ["KeepAlives", "TrackerBackend"]

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from kwire.queue.markers import MarkerType, decode_marker
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from kwire.consumer import ConsumerRecord
+from kwire.queue.backend import Delivery
+from kwire.queue.markers import NO_TOPIC_ID, MarkerType, decode_marker
+from kwire.queue.tracker_backend import KeepAlives, TrackerBackend
 from tests.queue.worlds import LEASE_MS, World, payloads, put, take
 from tests.waiting import wait_until
 
@@ -58,3 +65,35 @@ def test_q27_the_position_is_committed_after_so_many_messages_of_other_queues(wo
     wait_until(lambda: consumer.receive(0.1) is None and consumer.metrics().filtered_foreign == 120)
     position = world.cluster.committed(service.options.queue_group("jobs"))["messages", 0]
     assert position >= 50
+
+
+def test_settled_deliveries_are_forgotten_before_their_keep_alive_is_due() -> None:
+    """They would keep their payloads in memory, a third of the timeout long."""
+    runtime: Any = SimpleNamespace(clock=SimpleNamespace(now=lambda: 0.0), wakeup=lambda: None)
+    keep_alives = KeepAlives(runtime, lambda deliveries: None)
+    record, live = ConsumerRecord("messages", 0, 1, 1, 1, b"jobs", b"hi", ()), []
+    for number in range(100):
+        some = [Delivery(record, NO_TOPIC_ID, 60_000, 60.0, 0.0, 0) for _ in range(1_000)]
+        keep_alives.add(some)
+        if number % 10 == 0:
+            live.append(some.pop())
+        for one in some:
+            one.is_settled = True
+    held = [one for _, _, some in keep_alives._heap for one in some]
+    assert len(held) < 5_000
+    assert set(live) <= set(held)
+
+
+def test_f17_offsets_that_begin_anew_within_a_batch_are_of_the_topic_that_is_there_now(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000, partitions=1)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    take(consumer, 1)
+    backend, before = consumer._backend, UUID(int=1)
+    assert isinstance(backend, TrackerBackend)
+    backend._logs[0] = before, 5
+    records = [ConsumerRecord("messages", 0, offset, 1, 1, b"jobs", b"hi", ()) for offset in (5, 7, 0, 1)]
+    runs = backend._runs(records)
+    now = world.cluster.call(lambda state, time: state.find_topic("messages").id)
+    assert [(id, [one.offset for one in run]) for id, run in runs] == [(before, [5, 7]), (now, [0, 1])]
+    assert backend._logs[0] == (now, 2)

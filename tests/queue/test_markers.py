@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from kwire.consumer import ConsumerRecord
 from kwire.errors import DecodeError
 from kwire.queue.markers import (
+    FIRST_AT,
     NO_TOPIC_ID,
     Identity,
     Marker,
     MarkerType,
     decode_marker,
+    encode_ends,
     encode_marker,
+    encode_starts,
     overhead,
 )
 
@@ -104,6 +110,68 @@ def test_broken_bytes_raise_decode_errors_only() -> None:
         except DecodeError:
             refused += 1
     assert refused
-    for broken in ("1a", "1aff01", "08", "0b", "00", "820105" + "0102030405", "8a01030a01ff", "1005" + "18ff"):
+    for broken in ("1a", "1aff01", "08", "0b", "00", "820105" + "0102030405", "1005" + "18ff"):
         with pytest.raises(DecodeError):
             decode_marker(bytes.fromhex(broken))
+
+
+def random_record(random: Random) -> ConsumerRecord:
+    own: list[tuple[str, bytes | None]] = [("kwire-mq-id", random.choice([b"1" * 32, b"", None]))] * random.choice(
+        [1, 1, 1, 1, 0, 2]
+    )
+    own += random.sample([("kwire-mq-delay", b"5"), ("kwire-mq-", None)], random.choice([0, 0, 0, 1]))
+    users: list[tuple[str, bytes | None]] = [
+        ("a", b"x" * 200),
+        ("", b""),
+        ("ü", None),
+        ("kwire-m", b"1"),
+    ]
+    headers = [*own, *random.sample(users, random.randrange(4))]
+    random.shuffle(headers)
+    value = random.choice([None, b"", b"v", random.randbytes(127), random.randbytes(128), random.randbytes(20_000)])
+    offset = random.choice([0, 1, 127, 128, 1 << 40, (1 << 63) - 1])
+    time_ms = random.choice([-1, 0, 1, 1_700_000_000_000])
+    return ConsumerRecord("t", random.choice([0, 1, 127, 128]), offset, time_ms, 1, b"q", value, tuple(headers))
+
+
+def expected_start(record: ConsumerRecord, queue: bytes, topic_id: UUID, after_ms: int, bytes_max: int) -> bytes | None:
+    own = [pair for pair in record.headers if pair[0].startswith("kwire-mq-")]
+    is_plain = len(own) == 1 and own[0][0] == "kwire-mq-id" and own[0][1] and record.timestamp_ms > 0
+    if not is_plain or len(record.value or b"") + overhead(record.headers) + len(queue) > bytes_max:
+        return None
+    headers = (*record.headers, (FIRST_AT, str(record.timestamp_ms).encode()))
+    identity = Identity(topic_id, record.partition, record.offset)
+    return encode_marker(Marker(MarkerType.START, identity, after_ms, queue, record.value, headers))
+
+
+@pytest.mark.parametrize("topic_id", [NO_TOPIC_ID, UUID(int=7 << 100)])
+def test_markers_of_a_batch_are_those_of_each_record(topic_id: UUID) -> None:
+    random, found, refused = Random(3), 0, 0
+    topic = topic_id.bytes if topic_id.int else b""
+    for _ in range(1_500):
+        records = [random_record(random) for _ in range(random.randrange(5))]
+        queue, after_ms = random.choice([b"q", b"q" * 200]), random.choice([0, 1, 128, 60_000, (1 << 63) - 1])
+        bytes_max = random.choice([1_000_000, 20_500, 250])
+        starts = encode_starts(records, queue, topic, after_ms, bytes_max)
+        assert starts == [expected_start(one, queue, topic_id, after_ms, bytes_max) for one in records]
+        ends = [encode_marker(Marker(1, Identity(topic_id, one.partition, one.offset))) for one in records]
+        assert encode_ends(records, topic) == ends
+        found += sum(one is not None for one in starts)
+        refused += starts.count(None)
+    assert found > 100
+    assert refused > 100
+
+
+def test_a_header_whose_name_is_not_utf_8_comes_back() -> None:
+    headers: Any = (("kwire-mq-id", b"1"), ("b\udcff", b"x"))
+    marker = Marker(MarkerType.START, PLACE, 1, b"q", b"v", headers)
+    assert decode_marker(encode_marker(marker)) == marker
+    assert overhead(headers) > 80
+
+
+def test_what_is_no_record_is_a_type_error_and_no_crash() -> None:
+    for broken in (SimpleNamespace(partition="0", offset=1), SimpleNamespace(partition=0)):
+        with pytest.raises((TypeError, AttributeError)):
+            encode_ends([broken], b"")
+    with pytest.raises(ValueError, match="16"):
+        encode_ends([], b"short")

@@ -189,6 +189,43 @@ def test_q94_a_block_acknowledges_or_gives_back(either: World) -> None:
     assert again.is_settled
 
 
+def test_receive_many_returns_what_is_there_at_once(either: World) -> None:
+    service = either.service(redelivery_timeout_ms=60_000)
+    put(service, "jobs", *(b"%d" % number for number in range(7)))
+    found: list[Message] = []
+    with service.queue("jobs").consumer() as consumer:
+        while len(found) < 7:
+            some = consumer.receive_many(5, 10.0)
+            assert 1 <= len(some) <= 5
+            found += some
+        assert payloads(found) == [b"%d" % number for number in range(7)]
+        counters = consumer.metrics()
+        assert (counters.received, counters.in_progress, counters.acked) == (7, 7, 0)
+        for message in found:
+            message.ack()
+        assert consumer.receive_many(5, 0.0) == []
+        with pytest.raises(TypeError):
+            consumer.receive_many(0)
+        counters = consumer.metrics()
+        assert (counters.in_progress, counters.acked, counters.processing_time.distribution().count) == (0, 7, 7)
+        assert counters.total_time.distribution().count == counters.wait_time.distribution().count == 7
+
+
+def test_the_buffer_grows_while_it_is_emptied_fast_and_shrinks_while_it_lasts(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000, consumer_receive_buffer_capacity=1_500)
+    consumer = service.queue("jobs").consumer()
+    now = 0.0
+    consumer._now = lambda: now
+    sizes: list[int] = []
+    for seconds, was_full in [(0.0, True), (0.05, True), (0.05, True), (0.5, True), (0.05, False), (2.0, True)]:
+        now += seconds
+        consumer._was_full = was_full and bool(sizes)
+        sizes.append(consumer._begin_fetch())
+        assert consumer._begin_fetch() == 0  # another fetches
+        consumer._is_fetching, consumer._fetched_at = False, now
+    assert sizes == [500, 1_000, 1_500, 1_500, 1_500, 750]
+
+
 def test_f20_no_more_than_max_in_progress(either: World) -> None:
     service = either.service(max_in_progress=4, consumer_receive_buffer_capacity=4)
     put(service, "jobs", *(b"%d" % number for number in range(9)))

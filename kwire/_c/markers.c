@@ -1,0 +1,354 @@
+/* Markers of queues by the batch: `encode_starts` and `encode_ends` of kwire/queue/markers.py, which say what they do. */
+#include "module.h"
+#include "record.h"
+
+#define PREFIX "kwire-mq-"
+#define ID "kwire-mq-id"
+#define FIRST_AT "kwire-mq-first-at"
+/* What `overhead` counts for a marker, and for each header. */
+#define MARKER_BYTES 80
+#define HEADER_BYTES 12
+
+typedef struct {
+    int64_t partition, offset;
+} place;
+
+static inline size_t
+uvarint_size(uint64_t n)
+{
+    size_t size = 1;
+    for (; n > 0x7F; n >>= 7) {
+        size++;
+    }
+    return size;
+}
+
+static inline unsigned char *
+put_uvarint(unsigned char *at, uint64_t n)
+{
+    for (; n > 0x7F; n >>= 7) {
+        *at++ = (unsigned char)(n | 0x80);
+    }
+    *at++ = (unsigned char)n;
+    return at;
+}
+
+static inline unsigned char *
+put_bytes(unsigned char *at, const void *from, size_t size)
+{
+    memcpy(at, from, size);
+    return at + size;
+}
+
+/* Return the size of a field of bytes with a tag of `tag_size` bytes. */
+static inline size_t
+field_size(size_t tag_size, size_t size)
+{
+    return tag_size + uvarint_size(size) + size;
+}
+
+static inline size_t
+place_size(const place *at)
+{
+    return (at->partition ? 1 + uvarint_size((uint64_t)at->partition) : 0) +
+           (at->offset ? 1 + uvarint_size((uint64_t)at->offset) : 0);
+}
+
+static unsigned char *
+put_place(unsigned char *at, const place *where)
+{
+    *at++ = 0x1A;
+    *at++ = (unsigned char)place_size(where);
+    if (where->partition) {
+        *at++ = 0x08;
+        at = put_uvarint(at, (uint64_t)where->partition);
+    }
+    if (where->offset) {
+        *at++ = 0x10;
+        at = put_uvarint(at, (uint64_t)where->offset);
+    }
+    return at;
+}
+
+static unsigned char *
+put_topic_id(unsigned char *at, span topic_id)
+{
+    if (topic_id.size) {
+        at = put_bytes(at, "\x82\x01\x10", 3);
+        at = put_bytes(at, topic_id.at, 16);
+    }
+    return at;
+}
+
+/* The size of a header's content: its name, unless it is empty, and its value, unless it is null. */
+static size_t
+header_size(span name, span value)
+{
+    return (name.size ? field_size(1, (size_t)name.size) : 0) + (value.size < 0 ? 0 : field_size(1, (size_t)value.size));
+}
+
+static unsigned char *
+put_header(unsigned char *at, span name, span value)
+{
+    at = put_bytes(at, "\x8A\x01", 2);
+    at = put_uvarint(at, header_size(name, value));
+    if (name.size) {
+        *at++ = 0x0A;
+        at = put_uvarint(at, (uint64_t)name.size);
+        at = put_bytes(at, name.at, (size_t)name.size);
+    }
+    if (value.size >= 0) {
+        *at++ = 0x12;
+        at = put_uvarint(at, (uint64_t)value.size);
+        at = put_bytes(at, value.at, (size_t)value.size);
+    }
+    return at;
+}
+
+/* Names of attributes, made once a call. */
+typedef struct {
+    PyObject *partition, *offset, *timestamp_ms, *value, *headers;
+} names;
+
+static void
+free_names(names *of)
+{
+    Py_XDECREF(of->partition);
+    Py_XDECREF(of->offset);
+    Py_XDECREF(of->timestamp_ms);
+    Py_XDECREF(of->value);
+    Py_XDECREF(of->headers);
+}
+
+static int
+make_names(names *of)
+{
+    *of = (names){
+        PyUnicode_InternFromString("partition"),    PyUnicode_InternFromString("offset"),
+        PyUnicode_InternFromString("timestamp_ms"), PyUnicode_InternFromString("value"),
+        PyUnicode_InternFromString("headers"),
+    };
+    if (of->partition && of->offset && of->timestamp_ms && of->value && of->headers) {
+        return 0;
+    }
+    free_names(of);
+    return -1;
+}
+
+/* Return 1 and set `*n`; 0 if the attribute is no int of 64 bits; -1 with an exception. */
+static int
+get_number(PyObject *record, PyObject *name, int64_t *n)
+{
+    PyObject *found = PyObject_GetAttr(record, name);
+    if (found == NULL) {
+        return -1;
+    }
+    int outcome = is_int64(found, n);
+    Py_DECREF(found);
+    return outcome;
+}
+
+static int
+get_place(PyObject *record, const names *of, place *where)
+{
+    int outcome = get_number(record, of->partition, &where->partition);
+    return outcome == 1 ? get_number(record, of->offset, &where->offset) : outcome;
+}
+
+/* ---- START ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    span queue, topic_id;
+    int64_t after_ms, bytes_max;
+} terms;
+
+/* Return whether the headers say nothing but an id; add up what they need in a marker, and what `overhead` counts. */
+static int
+is_plain(PyObject *headers, size_t *size, int64_t *counted)
+{
+    if (!PyTuple_CheckExact(headers)) {
+        return 0;
+    }
+    int ids = 0;
+    Py_ssize_t count = PyTuple_Size(headers);
+    for (Py_ssize_t index = 0; index < count; index++) {
+        span name, value;
+        if (!is_header(headers, index, &name, &value)) {
+            return 0;
+        }
+        if (name.size >= (int64_t)sizeof(PREFIX) - 1 && !memcmp(name.at, PREFIX, sizeof(PREFIX) - 1)) {
+            if (name.size != sizeof(ID) - 1 || memcmp(name.at, ID, sizeof(ID) - 1) || value.size <= 0) {
+                return 0;
+            }
+            ids++;
+        }
+        *size += field_size(2, header_size(name, value));
+        *counted += name.size + (value.size > 0 ? value.size : 0) + HEADER_BYTES;
+    }
+    return ids == 1;
+}
+
+/* Return the marker; Py_None for a record that Python must look at; NULL with an exception. */
+static PyObject *
+start_of(const place *where, int64_t timestamp_ms, PyObject *value, PyObject *headers, const terms *given)
+{
+    span content;
+    size_t size = 0;
+    int64_t counted = MARKER_BYTES + given->queue.size;
+    if (timestamp_ms <= 0 || where->partition < 0 || where->offset < 0 || !is_nullable_bytes(value, &content) ||
+        !is_plain(headers, &size, &counted) ||
+        counted + (content.size > 0 ? content.size : 0) > given->bytes_max) {
+        return Py_NewRef(Py_None);
+    }
+    char digits[24];
+    span first_at = {FIRST_AT, sizeof(FIRST_AT) - 1};
+    span time = {digits, PyOS_snprintf(digits, sizeof(digits), "%lld", (long long)timestamp_ms)};
+    size += 2 + 1 + 1 + place_size(where) + field_size(2, header_size(first_at, time)) +
+            (given->topic_id.size ? 3 + 16 : 0) + (given->after_ms ? 1 + uvarint_size((uint64_t)given->after_ms) : 0) +
+            (given->queue.size ? field_size(1, (size_t)given->queue.size) : 0) +
+            (content.size < 0 ? 0 : field_size(1, (size_t)content.size));
+    PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (made == NULL) {
+        return NULL;
+    }
+    unsigned char *at = put_bytes((unsigned char *)PyBytes_AsString(made), "\x08\x01", 2);
+    at = put_place(at, where);
+    if (given->after_ms) {
+        *at++ = 0x20;
+        at = put_uvarint(at, (uint64_t)given->after_ms);
+    }
+    if (given->queue.size) {
+        *at++ = 0x2A;
+        at = put_uvarint(at, (uint64_t)given->queue.size);
+        at = put_bytes(at, given->queue.at, (size_t)given->queue.size);
+    }
+    if (content.size >= 0) {
+        *at++ = 0x32;
+        at = put_uvarint(at, (uint64_t)content.size);
+        at = put_bytes(at, content.at, (size_t)content.size);
+    }
+    at = put_topic_id(at, given->topic_id);
+    Py_ssize_t count = PyTuple_Size(headers);
+    for (Py_ssize_t index = 0; index < count; index++) {
+        span name, data;
+        is_header(headers, index, &name, &data);
+        at = put_header(at, name, data);
+    }
+    put_header(at, first_at, time);
+    return made;
+}
+
+static PyObject *
+start_of_record(PyObject *record, const names *of, const terms *given)
+{
+    place where;
+    int64_t timestamp_ms = 0;
+    int outcome = get_place(record, of, &where);
+    outcome = outcome == 1 ? get_number(record, of->timestamp_ms, &timestamp_ms) : outcome;
+    if (outcome != 1) {
+        return outcome < 0 ? NULL : Py_NewRef(Py_None);
+    }
+    PyObject *value = PyObject_GetAttr(record, of->value);
+    PyObject *headers = value == NULL ? NULL : PyObject_GetAttr(record, of->headers);
+    PyObject *made = headers == NULL ? NULL : start_of(&where, timestamp_ms, value, headers, given);
+    Py_XDECREF(value);
+    Py_XDECREF(headers);
+    return made;
+}
+
+static int
+is_topic_id(PyObject *given, span *found)
+{
+    if (!is_nullable_bytes(given, found) || (found->size != 0 && found->size != 16)) {
+        PyErr_SetString(PyExc_ValueError, "a topic id is 16 bytes, or none");
+        return 0;
+    }
+    return 1;
+}
+
+static PyObject *
+encode_starts(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *records, *queue, *topic_id;
+    long long after_ms, bytes_max;
+    terms given;
+    names of;
+    if (!PyArg_ParseTuple(args, "O!O!OLL", &PyList_Type, &records, &PyBytes_Type, &queue, &topic_id, &after_ms,
+                          &bytes_max) ||
+        !is_topic_id(topic_id, &given.topic_id) || make_names(&of) < 0) {
+        return NULL;
+    }
+    given.queue = (span){PyBytes_AsString(queue), PyBytes_Size(queue)};
+    given.after_ms = after_ms;
+    given.bytes_max = bytes_max;
+    PyObject *made = PyList_New(0);
+    for (Py_ssize_t index = 0; made != NULL && index < PyList_Size(records); index++) {
+        PyObject *record = Py_NewRef(PyList_GetItem(records, index));
+        PyObject *start = start_of_record(record, &of, &given);
+        Py_DECREF(record);
+        if (start == NULL || PyList_Append(made, start) < 0) {
+            Py_CLEAR(made);
+        }
+        Py_XDECREF(start);
+    }
+    free_names(&of);
+    return made;
+}
+
+/* ---- END --------------------------------------------------------------------------------------------------------- */
+
+static PyObject *
+end_of_record(PyObject *record, const names *of, span topic_id)
+{
+    place where;
+    int outcome = get_place(record, of, &where);
+    if (outcome != 1) {
+        if (!outcome) {
+            PyErr_SetString(PyExc_TypeError, "partition and offset are whole numbers");
+        }
+        return NULL;
+    }
+    size_t size = 4 + 1 + 1 + place_size(&where) + (topic_id.size ? 3 + 16 : 0);
+    PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (made != NULL) {
+        unsigned char *at = put_bytes((unsigned char *)PyBytes_AsString(made), "\x08\x01\x10\x01", 4);
+        put_topic_id(put_place(at, &where), topic_id);
+    }
+    return made;
+}
+
+static PyObject *
+encode_ends(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *records, *given;
+    span topic_id;
+    names of;
+    if (!PyArg_ParseTuple(args, "O!O", &PyList_Type, &records, &given) || !is_topic_id(given, &topic_id) ||
+        make_names(&of) < 0) {
+        return NULL;
+    }
+    PyObject *made = PyList_New(0);
+    for (Py_ssize_t index = 0; made != NULL && index < PyList_Size(records); index++) {
+        PyObject *record = Py_NewRef(PyList_GetItem(records, index));
+        PyObject *end = end_of_record(record, &of, topic_id);
+        Py_DECREF(record);
+        if (end == NULL || PyList_Append(made, end) < 0) {
+            Py_CLEAR(made);
+        }
+        Py_XDECREF(end);
+    }
+    free_names(&of);
+    return made;
+}
+
+static PyMethodDef functions[] = {
+    {"encode_starts", encode_starts, METH_VARARGS, "encode_starts(records, queue, topic_id, after_ms, bytes_max, /)"},
+    {"encode_ends", encode_ends, METH_VARARGS, "encode_ends(records, topic_id, /)"},
+    {NULL, NULL, 0, NULL},
+};
+
+int
+add_markers(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions);
+}
