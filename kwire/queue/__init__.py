@@ -20,7 +20,7 @@
 
 `kwire.aio.queue` is the same for asyncio.
 
-Imports: admin, cluster, consumer, net, producer, protocol, share.
+Imports: wire, admin, cluster, consumer, net, producer, protocol, share.
 """
 
 from kwire.queue.browser import DeadLetter, MessageState, QueueStats, WaitingMessage
