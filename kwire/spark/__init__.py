@@ -18,6 +18,7 @@ columns and options of Spark's own Kafka connector and no jar. Writes are at lea
     capture_source   format("kwire.capture"): captures as a table of exchanges
     log_source       format("kwire.log"): a broker's segments as a table of records
     files, table     ... their files; their schemas and Arrow batches
+    queue_write      rows as messages of a queue
     exactly_once     writes exactly once as Spark runs them
     task_write       ... the part of a task: rows inline, or in a side transaction
     encoder          ... rows as encoded batches
@@ -30,7 +31,7 @@ columns and options of Spark's own Kafka connector and no jar. Writes are at lea
 
 PySpark and pyarrow (`pip install kwire[spark]`) are imported on first use.
 
-Imports: lint, logs, capture, consumer, producer, admin, cluster, net, protocol, records, wire.
+Imports: queue, lint, logs, capture, consumer, producer, admin, cluster, net, protocol, records, wire.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kwire.errors import ConfigurationError
 from kwire.option_checks import near_names
@@ -29,6 +29,9 @@ from kwire.spark.option_parsers import (
     parse_pattern,
     parse_topics,
 )
+
+if TYPE_CHECKING:
+    from kwire.spark.queue_write import QueueTarget
 
 _SUBSCRIPTIONS = ("subscribe", "assign", "subscribePattern")
 _READ = (
@@ -54,7 +57,13 @@ _EXACTLY_ONCE = (
     "onInDoubt",
     "onMissingMarker",
 )
-_WRITE = ("topic", "delivery", *_EXACTLY_ONCE)
+_QUEUE = {
+    "queueBackend": "backend",
+    "queueMessageTopic": "message_topic",
+    "queueMarkerTopic": "marker_topic",
+    "queueDeadLetterTopic": "dead_letter_topic",
+}
+_WRITE = ("topic", "queue", *_QUEUE, "delivery", *_EXACTLY_ONCE)
 _BATCH_WRITE = ("writeId",)
 _RETRIES = "kwire retries until kafka.request.timeout.ms has passed"
 _UNSUPPORTED = {
@@ -164,7 +173,8 @@ class ExactlyOnce:
 class WriteOptions:
     """The options of a write. `client` holds keywords for `kwire.Producer`; `topic`, if given, is for all rows.
 
-    `exactly_once` is None for a write at least once. `write_id` identifies a batch write that may be repeated.
+    `exactly_once` is None for a write at least once. `write_id` identifies a batch write that may be repeated. With
+    `queue`, rows are messages of a queue, and `topic` is where that has them.
     """
 
     client: Mapping[str, Any]
@@ -172,6 +182,7 @@ class WriteOptions:
     exactly_once: ExactlyOnce | None = None
     write_id: str | None = None
     checkpoint: str | None = None
+    queue: QueueTarget | None = None
 
 
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
@@ -215,6 +226,11 @@ def write_options(options: Mapping[str, str], *, is_stream: bool = False) -> Wri
             "option topic is empty", remedy="name a topic, or leave it out and give a topic column"
         )
     client = producer_options(options)
+    queue = _queue(own)
+    if queue is not None:
+        from kwire.spark.queue_write import topic_of_queue  # only a write to a queue needs it
+
+        topic = topic_of_queue(queue)
     delivery = parse_choice("delivery", own.get("delivery", "at-least-once"), ("at-least-once", "exactly-once"))
     if delivery == "at-least-once":
         given = [name for name in (*_EXACTLY_ONCE, *_BATCH_WRITE) if name in own]
@@ -223,10 +239,15 @@ def write_options(options: Mapping[str, str], *, is_stream: bool = False) -> Wri
             raise ConfigurationError(
                 f"option {given[0]} is for writes exactly once", remedy="set delivery to exactly-once, or remove it"
             )
-        return WriteOptions(client, topic)
+        return WriteOptions(client, topic, queue=queue)
     given_names = {name.lower(): value for name, value in options.items()}
     return WriteOptions(
-        client, topic, _exactly_once(own, client, topic), own.get("writeId"), given_names.get("checkpointlocation")
+        client,
+        topic,
+        _exactly_once(own, client, topic),
+        own.get("writeId"),
+        given_names.get("checkpointlocation"),
+        queue,
     )
 
 
@@ -255,6 +276,25 @@ def _exactly_once(own: Mapping[str, str], client: dict[str, Any], topic: str | N
         on_in_doubt=on_in_doubt,
         accepts_missing_marker=on_missing == "assumeNew",
     )
+
+
+def _queue(own: Mapping[str, str]) -> QueueTarget | None:
+    given = [name for name in _QUEUE if name in own]
+    if "queue" not in own:
+        if given:
+            raise ConfigurationError(f"option {given[0]} is for writes to a queue", remedy="give the option queue")
+        return None
+    from kwire.spark.queue_write import QueueTarget
+
+    if not own["queue"].strip() or "topic" in own:
+        raise ConfigurationError(
+            "option queue is empty" if "topic" not in own else "options queue and topic contradict each other",
+            remedy="name a queue, or leave the option out",
+        )
+    service = {_QUEUE[name]: own[name] for name in given}
+    if "backend" in service:
+        service["backend"] = parse_choice("queueBackend", service["backend"], ("tracker", "share"))
+    return QueueTarget(own["queue"], service)
 
 
 def check_read_options(options: Mapping[str, str]) -> None:

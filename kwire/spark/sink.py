@@ -17,7 +17,17 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Row, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    Row,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from kwire.errors import ConfigurationError
 from kwire.spark.columns import ARROW_TYPES, HEADERS
@@ -32,6 +42,14 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "timestamp": (TimestampType,),
 }
 _IGNORED = frozenset({"offset", "timestamptype"})
+# Of a write to a queue: the queue chooses topic, key and partition, and the brokers the time.
+_QUEUE_TYPES: dict[str, tuple[type[DataType], ...]] = {
+    "value": _BYTES,
+    "headers": (ArrayType,),
+    "id": (StringType,),
+    "delay_ms": (IntegerType, LongType),
+    "expires_in_ms": (IntegerType, LongType),
+}
 
 
 class RowError(NamedTuple):
@@ -136,18 +154,19 @@ class SinkColumns:
     topic: str | None
 
     @classmethod
-    def from_schema(cls, schema: StructType, topic: str | None) -> SinkColumns:
+    def from_schema(cls, schema: StructType, topic: str | None, *, is_queue: bool = False) -> SinkColumns:
         indexes: dict[str, int] = {}
+        types, ignored, kind = (_QUEUE_TYPES, (), " to a queue") if is_queue else (_TYPES, _IGNORED, "")
         for index, field in enumerate(schema.fields):
             name = field.name.lower()
-            if name in _IGNORED:
+            if name in ignored:
                 continue
-            if name not in _TYPES:
+            if name not in types:
                 raise ConfigurationError(
-                    f"a write has no column {field.name}",
-                    remedy=f"drop it, or put it into value with to_json; the columns are {', '.join(_TYPES)}",
+                    f"a write{kind} has no column {field.name}",
+                    remedy=f"drop it, or put it into value with to_json; the columns are {', '.join(types)}",
                 )
-            _check_type(field.name, name, field.dataType)
+            _check_type(field.name, name, field.dataType, types[name])
             indexes[name] = index
         if "value" not in indexes:
             raise ConfigurationError("the DataFrame has no column value", remedy="select what to write AS value")
@@ -171,13 +190,13 @@ class SinkColumns:
         return SinkBatch(topics if self.topic is None else self.topic, pa.RecordBatch.from_pydict(columns))
 
 
-def _check_type(given: str, name: str, kind: DataType) -> None:
-    is_valid = isinstance(kind, _TYPES[name])
+def _check_type(given: str, name: str, kind: DataType, types: tuple[type[DataType], ...]) -> None:
+    is_valid = isinstance(kind, types)
     if name == "headers" and is_valid:
         # Ignore nullability: array(struct(...)) of literals is not nullable, the result of from_json is.
         is_valid = kind.simpleString() == HEADERS.simpleString()
     if not is_valid:
-        wanted = HEADERS.simpleString() if name == "headers" else " or ".join(t.typeName() for t in _TYPES[name])
+        wanted = HEADERS.simpleString() if name == "headers" else " or ".join(t.typeName() for t in types)
         raise ConfigurationError(
             f"column {given} is {kind.simpleString()}", remedy=f"it must be {wanted}; convert it with CAST or to_json"
         )
@@ -211,7 +230,7 @@ def _from_cells(name: str, cells: list[Any]) -> pa.Array:
         cells = [
             cell and cell.astimezone(UTC) for cell in cells
         ]  # a row's datetime is naive, in the worker's time zone
-    return pa.array(cells, ARROW_TYPES[name])
+    return pa.array(cells, ARROW_TYPES.get(name))
 
 
 def _to_bytes(value: Any) -> bytes | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from kwire.errors import ConfigurationError
 from kwire.spark.columns import check_read_schema, read_schema
+from kwire.spark.error_messages import with_option_names
 from kwire.spark.options import (
     ReadOptions,
+    WriteOptions,
     check_read_options,
     chosen_columns,
     includes_headers,
@@ -51,10 +55,22 @@ class KwireDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
             raise ConfigurationError("a topic cannot be overwritten", remedy='write with mode("append")')
-        options = write_options(self.options)
-        return BatchWriter(options, SinkColumns.from_schema(schema, options.topic))
+        options = _with_place(write_options(self.options))
+        columns = SinkColumns.from_schema(schema, options.topic, is_queue=options.queue is not None)
+        return BatchWriter(options, columns)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         # `overwrite` is the output mode complete: as in Spark's Kafka sink, each result is appended in full.
-        options = write_options(self.options, is_stream=True)
-        return StreamWriter(options, SinkColumns.from_schema(schema, options.topic))
+        options = _with_place(write_options(self.options, is_stream=True))
+        columns = SinkColumns.from_schema(schema, options.topic, is_queue=options.queue is not None)
+        return StreamWriter(options, columns)
+
+
+def _with_place(options: WriteOptions) -> WriteOptions:
+    """Return the options with the place of the queue, if they name one. Asks the cluster."""
+    if options.queue is None:
+        return options
+    from kwire.spark.queue_write import find_place  # only a write to a queue needs it
+
+    with with_option_names():
+        return replace(options, queue=replace(options.queue, place=find_place(options.queue, options.client)))

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Row
 
+# Spark's local properties that say which micro-batch a task is of.
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 # Rows in one batch where Spark passes rows instead of Arrow batches.
 _ROWS_PER_BATCH = 10_000
 # Bytes that may be sent and not yet acknowledged, so that the producer can fill batches and pipeline requests.
@@ -66,7 +68,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._run = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        batches = map(self._columns.convert_batch, iterator)
+        batches = records(self._options, map(self._columns.convert_batch, iterator), self._run)
         if self._options.exactly_once is not None:
             prepared: WriterCommitMessage = _exactly_once().prepare(self._options, self._run, batches)
             return prepared
@@ -103,6 +105,7 @@ class _StreamWriter:
         return self.__dict__
 
     def _write(self, batches: Iterable[SinkBatch]) -> WriterCommitMessage:
+        batches = records(self._options, batches, None)
         if self._options.exactly_once is not None:
             prepared: WriterCommitMessage = _exactly_once().prepare(self._options, None, batches)
             return prepared
@@ -131,6 +134,20 @@ def _exactly_once() -> ModuleType:
     from kwire.spark import exactly_once
 
     return exactly_once
+
+
+def records(options: WriteOptions, batches: Iterable[SinkBatch], run: str | None) -> Iterable[SinkBatch]:
+    """Return the rows as records to write. `run` identifies a batch write; a streaming query says what it is."""
+    if options.queue is None:
+        return batches
+    from kwire.spark import queue_write  # only a write to a queue needs it
+
+    context = TaskContext.get()
+    place = -1 if context is None else context.partitionId()
+    write = options.write_id or run
+    if write is None and context is not None:
+        write = "/".join(str(context.getLocalProperty(name)) for name in (_QUERY_ID, _BATCH_ID))
+    return queue_write.messages(batches, options.queue, f"{write}/{place}", f"DataFrame partition {place}")
 
 
 def row_batches(rows: Iterator[Row], size: int = _ROWS_PER_BATCH) -> Iterator[list[Row]]:

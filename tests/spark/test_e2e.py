@@ -18,6 +18,7 @@ from chaos_runs.spark_job import run_case
 from chaos_runs.spark_table import INLINE, PARTITIONS, SIDES, Case, judge, plan_of
 
 import kwire
+import kwire.queue
 import kwire.spark
 from kwire.broker import Cluster, Refuse
 from kwire.errors import ErrorCode
@@ -299,6 +300,18 @@ def test_a_stream_from_topic_to_topic(
     with kwire.Admin(where["kafka.bootstrap.servers"]) as admin:
         progress = admin.groups.lag(f"{source}-progress")
     assert (progress.total, len(progress.by_partition)) == (0, 2)
+
+
+def test_rows_become_messages_of_a_queue_once(spark: SparkSession, where: dict[str, str]) -> None:
+    name = f"q-{uuid.uuid4().hex[:8]}"
+    own = {"queue": name, "queueMessageTopic": f"{name}-m", "queueMarkerTopic": f"{name}-k"}
+    for _ in range(2):
+        write(numbers(spark, 20), where, **own, delivery="exactly-once", writeId=name)
+    topics = {"message_topic": f"{name}-m", "marker_topic": f"{name}-k"}
+    with kwire.queue.Service(where["kafka.bootstrap.servers"], **topics) as service:  # type: ignore[arg-type]
+        waiting = service.peek(name, 100)
+    assert sorted(message.payload or b"" for message in waiting) == sorted(b"%d" % number for number in range(20))
+    assert len({message.id for message in waiting}) == 20
 
 
 def failure(spark: SparkSession, where: dict[str, str], frame: DataFrame, **options: str) -> str:
