@@ -177,7 +177,7 @@ class Browser:
                 if redriven is not None:
                     found.pop((record.partition, int(redriven)), None)
                 else:
-                    found[record.partition, record.offset] = _dead_letter(record)
+                    found[record.partition, record.offset] = read_dead_letter(record)
         letters = [one for one in found.values() if queue is None or one.queue == queue]
         return letters[:limit]
 
@@ -335,7 +335,8 @@ def _apply(found: dict[Identity, _Progress], marker: Marker, appended_ms: int) -
             one.state, one.since_ms = "released", appended_ms
 
 
-def _dead_letter(record: ConsumerRecord) -> DeadLetter:
+def read_dead_letter(record: ConsumerRecord) -> DeadLetter:
+    """Return the dead letter that a record of the dead letter topic is."""
     headers = dict(record.headers)
     envelope = Envelope.read(record.headers)
     reason = headers.get(REASON) or headers.get(f"{_BROKERS_HEADERS}errors.message") or b""
@@ -365,4 +366,4 @@ def check_limit(name: str, limit: object) -> None:
         raise wrong_type(name, limit, "a number from 1 up, or None for all")
 
 
-__all__ = ["Browser", "DeadLetter", "MessageState", "QueueStats", "WaitingMessage", "check_limit"]
+__all__ = ["Browser", "DeadLetter", "MessageState", "QueueStats", "WaitingMessage", "check_limit", "read_dead_letter"]

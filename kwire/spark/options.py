@@ -31,9 +31,16 @@ from kwire.spark.option_parsers import (
 )
 
 if TYPE_CHECKING:
+    from kwire.spark.queue_read import QueueTable
     from kwire.spark.queue_write import QueueTarget
 
 _SUBSCRIPTIONS = ("subscribe", "assign", "subscribePattern")
+_QUEUE = {
+    "queueBackend": "backend",
+    "queueMessageTopic": "message_topic",
+    "queueMarkerTopic": "marker_topic",
+    "queueDeadLetterTopic": "dead_letter_topic",
+}
 _READ = (
     *_SUBSCRIPTIONS,
     "startingOffsets",
@@ -46,6 +53,9 @@ _READ = (
     "maxRecordsPerPartition",
     "kafkaConsumer.pollTimeoutMs",
     "columns",
+    "queueTable",
+    "queue",
+    *_QUEUE,
 )
 _BATCH_READ = ("pushFilters", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM_READ = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "monitoringGroup")
@@ -57,12 +67,6 @@ _EXACTLY_ONCE = (
     "onInDoubt",
     "onMissingMarker",
 )
-_QUEUE = {
-    "queueBackend": "backend",
-    "queueMessageTopic": "message_topic",
-    "queueMarkerTopic": "marker_topic",
-    "queueDeadLetterTopic": "dead_letter_topic",
-}
 _WRITE = ("topic", "queue", *_QUEUE, "delivery", *_EXACTLY_ONCE)
 _BATCH_WRITE = ("writeId",)
 _RETRIES = "kwire retries until kafka.request.timeout.ms has passed"
@@ -146,6 +150,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     pushes_filters: bool = False
     monitoring_group: str | None = None
+    table: QueueTable | None = None
 
 
 OnInDoubt = Literal["fail", "repair", "duplicate", "skip"]
@@ -188,6 +193,10 @@ class WriteOptions:
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     extra, action = (_STREAM_READ, "a streaming read") if is_stream else (_BATCH_READ, "a batch read")
     own = _own_options(options, (*_READ, *extra), action)
+    table = queue_table(options)
+    client = consumer_options(options)
+    if table is not None:
+        client.setdefault("isolation", "read_committed")  # a redrive is a transaction
     starting = _bound(own, "starting", default=LATEST if is_stream else EARLIEST)
     ending = _bound(own, "ending", default=LATEST)
     if not is_stream:
@@ -199,8 +208,8 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         ("error", "latest"),
     )
     return ReadOptions(
-        client=consumer_options(options),
-        subscription=_subscription(own),
+        client=client,
+        subscription=_subscription(own) if table is None else Subscription(topics=(table.topic,)),
         starting=starting,
         ending=ending,
         is_strict_on_time=strategy == "error",
@@ -214,6 +223,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         columns=chosen_columns(options),
         pushes_filters=parse_bool("pushFilters", own.get("pushFilters", "false")),
         monitoring_group=_group(own),
+        table=table,
     )
 
 
@@ -291,10 +301,38 @@ def _queue(own: Mapping[str, str]) -> QueueTarget | None:
             "option queue is empty" if "topic" not in own else "options queue and topic contradict each other",
             remedy="name a queue, or leave the option out",
         )
-    service = {_QUEUE[name]: own[name] for name in given}
+    return QueueTarget(own["queue"], _queue_service(own))
+
+
+def _queue_service(own: Mapping[str, str]) -> dict[str, str]:
+    """Return the keywords of `QueueOptions` that are given."""
+    service = {keyword: own[name] for name, keyword in _QUEUE.items() if name in own}
     if "backend" in service:
         service["backend"] = parse_choice("queueBackend", service["backend"], ("tracker", "share"))
-    return QueueTarget(own["queue"], service)
+    return service
+
+
+def queue_table(options: Mapping[str, str]) -> QueueTable | None:
+    """Return the table of queues that a read is of, if the option says so."""
+    documented = {name.lower(): name for name in ("queueTable", "queue", *_QUEUE)}
+    own = {documented[name.lower()]: value for name, value in options.items() if name.lower() in documented}
+    if not own:
+        return None
+    if "queueTable" not in own:
+        raise ConfigurationError(
+            f"option {next(iter(own))} is for writes, and for tables of queues",
+            remedy="give queueTable: deadLetters or markers; messages are received by consumers of the queue",
+        )
+    given = {name.lower() for name in options}
+    wrong = [name for name in (*_SUBSCRIPTIONS, "columns", "includeHeaders") if name.lower() in given]
+    if wrong:
+        raise ConfigurationError(
+            f"options queueTable and {wrong[0]} contradict each other", remedy="leave one of them out"
+        )
+    from kwire.spark.queue_read import TABLES, table_of  # only a read of such a table needs it
+
+    name: Any = parse_choice("queueTable", own["queueTable"], TABLES)
+    return table_of(name, own.get("queue"), _queue_service(own))
 
 
 def check_read_options(options: Mapping[str, str]) -> None:

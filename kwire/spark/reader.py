@@ -14,7 +14,8 @@ earlier versions, options that need them raise a ConfigurationError.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -157,16 +158,30 @@ def read_partition(
     if not isinstance(offset_range, OffsetRange):
         return
     consumer = consumers.get(options.client)
-    wanted = arrow_schema(schema)
+    names, convert = _conversion(options, schema, offset_range)
     try:
         with with_option_names():
-            for polled in read_range(consumer, offset_range, options, SystemClock(), polled_columns(wanted)):
-                yield from split_by_size(_to_spark(polled, wanted, offset_range))
+            for polled in read_range(consumer, offset_range, options, SystemClock(), names):
+                converted = convert(polled)
+                if converted.num_rows:
+                    yield from split_by_size(converted)
     except BaseException:
         # Also when Spark stops early (LIMIT): stop fetching. A range that was read to its end stays assigned, so that
         # the consumer keeps the topic's metadata for the next task.
         consumer.assign([])
         raise
+
+
+def _conversion(
+    options: ReadOptions, schema: StructType, of: OffsetRange
+) -> tuple[Collection[str], Callable[[pa.RecordBatch], pa.RecordBatch]]:
+    """Return the columns to poll, and the function that makes Spark's columns of them."""
+    if options.table is not None:
+        from kwire.spark.queue_read import POLLED  # only a read of such a table needs it
+
+        return POLLED, partial(options.table.rows, names=schema.names)
+    wanted = arrow_schema(schema)
+    return polled_columns(wanted), partial(_to_spark, schema=wanted, of=of)
 
 
 def read_range(

@@ -16,6 +16,7 @@ from kwire.spark.options import (
     check_read_options,
     chosen_columns,
     includes_headers,
+    queue_table,
     read_options,
     write_options,
 )
@@ -33,6 +34,9 @@ class KwireDataSource(DataSource):
 
     def schema(self) -> StructType:
         check_read_options(self.options)
+        table = queue_table(self.options)
+        if table is not None:
+            return table.schema
         return read_schema(with_headers=includes_headers(self.options), names=chosen_columns(self.options))
 
     def reader(self, schema: StructType) -> BatchReader:
@@ -42,8 +46,11 @@ class KwireDataSource(DataSource):
         return StreamReader(self._read_options(schema, is_stream=True), schema)
 
     def _read_options(self, schema: StructType, *, is_stream: bool) -> ReadOptions:
-        check_read_schema(schema)
         options = read_options(self.options, is_stream=is_stream)
+        if options.table is not None:
+            options.table.check_schema(schema)
+            return options
+        check_read_schema(schema)
         if options.columns is not None and list(options.columns) != schema.names:
             raise ConfigurationError(
                 f"option columns and the schema contradict each other: {', '.join(options.columns)}, and "
