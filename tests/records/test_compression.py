@@ -18,7 +18,7 @@ import snappy
 import zstandard
 
 from kwire.errors import ConfigurationError, CorruptRecordsError
-from kwire.records import Compression, decode_batches, encode_batch
+from kwire.records import Compression, compression, decode_batches, encode_batch
 from kwire.records.compression import compress, decompress, zstd
 from kwire.records.compression.lz4 import xxh32
 from kwire.records.compression.snappy import _HEADER as XERIAL
@@ -363,3 +363,18 @@ def test_xxh32(size: int) -> None:
     """lz4 appends it after the content."""
     content = random.Random(size).randbytes(size)
     assert lz4.frame.compress(content, content_checksum=True)[-4:] == xxh32(content).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    ("codec", "library", "package"), [("lz4", "lz4.block", "lz4"), ("snappy", "snappy", "python-snappy")]
+)
+def test_a_library_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, codec: str, library: str, package: str
+) -> None:
+    """As on a cluster to which kwire came as a zip."""
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, f"kwire.records.compression.{codec}", raising=False)
+    with pytest.raises(
+        ConfigurationError, match=f"{codec} needs a package that is not installed: pip install {package}"
+    ):
+        compression._module(Compression.of(codec), "compress")

@@ -18,6 +18,7 @@ from tests.wire.speedups import needs_c, python, speedups
 CRCMOD: Callable[..., int] = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 CRCS: dict[str, Callable[..., int]] = {
     "chosen": checksums.crc32c, "crcmod": CRCMOD, "python": python.crc32c,
+    "table": checksums._crc32c_of_table,
 }  # fmt: skip
 each = pytest.mark.parametrize("crc32c", CRCS.values(), ids=CRCS)
 
@@ -47,14 +48,24 @@ def test_any_data_after_any_crc(crc32c: Callable[..., int], data: bytes, value: 
     assert crc32c(data, value) == CRCMOD(data, value)
 
 
-@pytest.mark.parametrize("is_installed", [True, False])
-def test_crc32c_is_taken_before_crcmod(monkeypatch: pytest.MonkeyPatch, is_installed: bool) -> None:
-    taken: Callable[..., int] = zlib.crc32
-    monkeypatch.setattr(checksums, "find_spec", lambda name: name if is_installed else None)
-    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(crc32c=taken))
-    found = checksums._fastest_crc32c.__wrapped__()
-    assert (found is taken) is is_installed
-    assert found is taken or found.__module__.partition(".")[0] == "crcmod"
+@pytest.mark.parametrize(
+    ("installed", "expected"),
+    [
+        (("crc32c", "crcmod"), zlib.crc32),
+        (("crcmod",), zlib.adler32),
+        ((), checksums._crc32c_of_table),  # kwire from a zip, on a cluster
+    ],
+)
+def test_the_fastest_that_is_installed(
+    monkeypatch: pytest.MonkeyPatch, installed: tuple[str, ...], expected: Callable[..., int]
+) -> None:
+    modules = {
+        "crc32c": SimpleNamespace(crc32c=zlib.crc32),
+        "crcmod": SimpleNamespace(mkCrcFun=lambda polynomial, **_: zlib.adler32),
+    }
+    monkeypatch.setattr(checksums, "find_spec", lambda name: name if name in installed else None)
+    monkeypatch.setattr("importlib.import_module", modules.__getitem__)
+    assert checksums._fastest_crc32c.__wrapped__() is expected
 
 
 def murmur2_by_the_book(data: bytes) -> int:

@@ -82,6 +82,12 @@ def _decompressor(codec: Compression) -> Callable[[Bytes, int], Bytes]:
 
 
 def _module(codec: Compression, function: str) -> Callable[..., Any]:
-    module = importlib.import_module(f"{__name__}.{codec.name.lower()}")
+    try:
+        module = importlib.import_module(f"{__name__}.{codec.name.lower()}")
+    except ModuleNotFoundError as error:  # kwire from a zip, without what pip would have installed with it
+        package = {Compression.LZ4: "lz4", Compression.SNAPPY: "python-snappy"}.get(codec, str(error.name))
+        raise ConfigurationError(
+            f"{codec.name.lower()} needs a package that is not installed", remedy=f"pip install {package}"
+        ) from error
     found: Callable[..., Any] = getattr(module, function)
     return found
