@@ -145,9 +145,10 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument(
                 "--way",
                 nargs=1,
-                choices=[*ways, spark_speed.BATCHES],
+                choices=[*ways, spark_speed.BATCHES, spark_speed.VALUES],
                 default=ways,
-                help="only this one (default: write and read); batches: exactly once against at least once",
+                help="only this one (default: write and read); batches: exactly once against at least once; values: "
+                "read the column value alone",
             )
     one = verbs.add_parser("codecs", help="gzip, snappy, lz4, zstd: in one process, without a broker")
     one.add_argument("--rounds", type=int, default=7, help="default: 7")

@@ -20,6 +20,8 @@ from bench.throughput import cases, counted
 WAYS = ("write", "read")
 # Writes of 100,000 rows each, exactly once against at least once; only if asked for.
 BATCHES = "batches"
+# Reads of the column value alone; only if asked for.
+VALUES = "values"
 _WARM_PARTITIONS_MAX = 4
 
 
@@ -27,7 +29,7 @@ def spark(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Res
     for (title, case), way in itertools.product(cases(options), options.way):
         kind = "spark-batches" if way == BATCHES else "spark"
         task = replace(case, bootstrap=stand.bootstrap, options={"way": way})
-        if way == "read":
+        if way in ("read", VALUES):
             task = filled(task, stand)
 
         def turn(name: str, task: Task = task, kind: str = kind) -> Sample:
