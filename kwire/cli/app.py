@@ -29,6 +29,8 @@ COMMANDS = {
     "consume": "Print the records of topics.",
     "decode": "Explain the bytes of Kafka frames, and network captures.",
     "tap": "Show, record and disturb what clients and brokers say.",
+    "record": "Record what clients and brokers say, in a capture.",
+    "replay": "Send a capture's requests to a broker, or serve its responses.",
     "diff": "What differs between two captures.",
     "encode": "Make a frame's bytes from JSON.",
     "send": "Send one request, written as JSON, and print the response.",

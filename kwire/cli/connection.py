@@ -90,8 +90,13 @@ _OPTIONS = [
 _EXTRA_HELP = "Any other option of the {owner}, by its Python name: -X {example}."
 
 
-def connection_options(command: Command, owner: str = "client", example: str = "metadata_max_age_ms=60000") -> Command:
-    """Add -b and its kind; the command gets `connection=ConnectionOptions`. -X takes the options of `owner`."""
+def connection_options(
+    command: Command, owner: str = "client", example: str = "metadata_max_age_ms=60000", *, needs_address: bool = True
+) -> Command:
+    """Add -b and its kind; the command gets `connection=ConnectionOptions`. -X takes the options of `owner`.
+
+    Without `needs_address` the bootstrap may be empty.
+    """
 
     @functools.wraps(command)
     def wrapped(
@@ -99,7 +104,7 @@ def connection_options(command: Command, owner: str = "client", example: str = "
         key: str | None, insecure: bool, sasl_mechanism: str | None, username: str | None, password: str | None,
         password_file: str | None, command_config: str | None, extra: tuple[str, ...], **kwargs: Any,
     ) -> Any:  # fmt: skip
-        if not bootstrap:
+        if not bootstrap and needs_address:
             raise click.UsageError("no broker given: add -b HOST:PORT, or set KWIRE_BOOTSTRAP")
         given = {"tls": tls, "cafile": cafile, "cert": cert, "key": key, "insecure": insecure}
         chosen = connection_tls(given)
@@ -110,7 +115,7 @@ def connection_options(command: Command, owner: str = "client", example: str = "
         else:
             sasl = _sasl(sasl_mechanism, username, password, password_file, chosen is not None)
         connection = ConnectionOptions(
-            bootstrap=bootstrap,
+            bootstrap=bootstrap or "",
             timeout=timeout,
             tls=chosen,
             sasl=sasl,

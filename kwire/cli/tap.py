@@ -24,7 +24,8 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
-def _parse_address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
+def parse_address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT; without a host, that of this machine alone."""
     host, _, port = value.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(f"{value} is not HOST:PORT")
@@ -48,7 +49,7 @@ def _parse_size(ctx: click.Context, param: click.Parameter, value: str | None) -
     default="127.0.0.1:0",
     show_default=True,
     metavar="HOST:PORT",
-    callback=_parse_address,
+    callback=parse_address,
     help="Where clients connect. Port 0: any free port. Listeners for other brokers get free ports.",
 )
 @click.option("--advertise", metavar="HOST", help="The host by which clients reach the tap, if not that of --listen.")
@@ -82,7 +83,7 @@ def command(
     listen: tuple[str, int], advertise: str | None, where: Filter | None, record: str | None, rotate_bytes: int | None,
     keep: int | None, show_secrets: bool, redacts: tuple[str, ...], unsafe_record: bool, cert_in: str | None,
     key_in: str | None, chaos: str | None, seed: int, program: str | None, connection: ConnectionOptions,
-    output: Output,
+    output: Output, shows: bool = True,
 ) -> ExitCode | int:  # fmt: skip
     """Show, record and disturb what clients and brokers say.
 
@@ -116,9 +117,10 @@ def command(
         sys.stdout.flush()
 
     tls = connection.tls
+    on_exchange = show if shows and not output.quiet else None
     with Tap(
         connection.bootstrap, listen=listen, advertise=advertise, record=record, rotate_bytes=rotate_bytes, keep=keep,
-        on_exchange=None if output.quiet else show, where=where, redaction=redaction(show_secrets, redacts),
+        on_exchange=on_exchange, where=where, redaction=redaction(show_secrets, redacts),
         tls=tls, sasl=connection.sasl, tls_in=Tls(cert_file=cert_in, key_file=key_in) if cert_in else None,
         chaos=load_rules(chaos) if chaos else (), seed=seed, on_remark=output.note,
     ) as tap:  # fmt: skip

@@ -12,6 +12,9 @@ The file is a capture that `kwire decode`, `kwire.capture` and Wireshark read.
     addresses.py  broker addresses in responses
     recorder.py   frames to files and to exchanges
     chaos.py      rules that disturb the traffic
+    replay.py     the requests of a capture, sent to a broker again
+    live_values.py  ids and epochs of the capture, and those of now
+    playback.py   the responses of a capture, served to clients
 
 Imports: capture, cluster, net, session, protocol, wire.
 """
@@ -19,6 +22,8 @@ Imports: capture, cluster, net, session, protocol, wire.
 from __future__ import annotations
 
 from kwire.tap.chaos import Rule, load_rules
+from kwire.tap.playback import Answer, Playback
+from kwire.tap.replay import WRITES, Replayed, replay
 from kwire.tap.tap import Tap
 
-__all__ = ["Rule", "Tap", "load_rules"]
+__all__ = ["WRITES", "Answer", "Playback", "Replayed", "Rule", "Tap", "load_rules", "replay"]
