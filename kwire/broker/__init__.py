@@ -45,6 +45,7 @@ from kwire.broker.faults import (
     Throttle,
     Trickle,
 )
+from kwire.broker.listeners import Listener
 from kwire.broker.options import FirstSequence, Options
 from kwire.broker.request_log import RequestRecord
 from kwire.session.sasl import KerberosAcceptor, OAuthValidator, SaslServer
@@ -61,6 +62,7 @@ __all__ = [
     "Fault",
     "FirstSequence",
     "KerberosAcceptor",
+    "Listener",
     "LogSnapshot",
     "Mute",
     "OAuthValidator",

@@ -19,6 +19,7 @@ from kwire.broker.cluster_state import ClusterState, Node
 from kwire.broker.diagnostics import Oddity
 from kwire.broker.faults import Effect, Fault, FaultKwargs, make_fault
 from kwire.broker.handlers.table import HANDLERS
+from kwire.broker.listeners import Listener, check_listeners, security_protocol
 from kwire.broker.options import ClusterKwargs, make_options
 from kwire.broker.request_log import RequestRecord
 from kwire.broker.server import Server
@@ -81,6 +82,7 @@ class Cluster:
         racks: Sequence[str] | None = None,
         tls: Tls | None = None,
         sasl: SaslServer | Mapping[str, str] | None = None,
+        listeners: Mapping[str, Listener] | None = None,
         topics: Mapping[str, int] | None = None,
         api_versions: Mapping[ApiKey, range] | None = None,
         clock: Clock | None = None,
@@ -91,6 +93,7 @@ class Cluster:
         host          the advertised address; the brokers also listen on it, unless `listen_host` is given
         ports         ports of brokers 1, 2, ...; by default any free ones
         sasl          users and passwords, for PLAIN and SCRAM; a `SaslServer` for the other mechanisms too
+        listeners     further listeners by name, each with its addresses, TLS and SASL
         topics        topics to create at once: {name: partitions}
         api_versions  narrower versions than the brokers support; `version` narrows them to those of a Kafka release
         options       the fields of `Options`
@@ -112,12 +115,18 @@ class Cluster:
         apis = served_versions(api_versions or {}, release=parsed.version)
         self._server = Server(self._state, self._selector, self._clock, apis=apis, tls=tls, sasl=server)
         self._listen_host = listen_host or host
+        self._host = host
+        self._extra = dict(listeners or {})
+        self._main = security_protocol(has_tls=tls is not None, has_sasl=server is not None)
+        check_listeners(self._extra, self._main, brokers, has_users=server is not None)
+        self._extra_ports: dict[tuple[int, str], int] = {}  # where brokers listen
         self._calls: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()  # of _calls and _is_closed, so that close() leaves no call behind
         self._is_closed = False
         try:
             for node, port in zip(nodes, [*(ports or ()), *[0] * brokers], strict=False):
                 self._server.listen(node.id, self._listen_host, port)
+                self._listen_too(node)
             for name, partitions in (topics or {}).items():
                 self._state.create_topic(name, partitions)
         except Exception:
@@ -149,6 +158,12 @@ class Cluster:
     def bootstrap(self) -> str:
         """Return the addresses of all brokers, stopped ones included: "host:port,host:port"."""
         return ",".join(show_address(node.host, node.port) for node in self._state.nodes.values())
+
+    def bootstrap_of(self, listener: str) -> str:
+        """Return the addresses that clients of a listener are told. Raises ConfigurationError if there is none."""
+        self._check_listener(listener)
+        nodes = self.call(lambda state, now: state.nodes_seen_by(listener))
+        return ",".join(show_address(node.host, node.port) for node in nodes)
 
     @property
     def brokers(self) -> Mapping[int, tuple[str, int]]:
@@ -269,6 +284,7 @@ class Cluster:
             self._check_node(node)
             if not state.nodes[node].is_up:
                 self._server.listen(node, self._listen_host, state.nodes[node].port)
+                self._listen_too(state.nodes[node])
                 state.start_node(node, now)
 
         self.call(restart)
@@ -285,6 +301,16 @@ class Cluster:
         """Let a frozen broker go on: it handles what has come meanwhile."""
         self._check_node(node)
         self.call(lambda state, now: self._server.thaw(node))
+
+    def advertise(self, node: int, host: str, port: int, *, listener: str | None = None) -> None:
+        """Let all brokers tell clients of a listener, by default the first, this address of a broker: right or wrong.
+
+        It listens where it did, and `bootstrap` stays.
+        """
+        self._check_node(node)
+        name = self._main if listener is None else listener
+        self._check_listener(name)
+        self.call(lambda state, now: state.nodes[node].advertised.update({name: (host, port)}))
 
     def tell_leader(
         self, topic: str, partition: int, leader: int | None, *, nodes: Sequence[int] | None = None
@@ -377,6 +403,25 @@ class Cluster:
                 raise ClosedError("the cluster is closed")
             self._calls.append(run)
         self._selector.wakeup()
+
+    def _listen_too(self, node: Node) -> None:
+        """Open a broker's further listeners, at their ports of before if it was stopped."""
+        for name, listener in self._extra.items():
+            at = node.id, name
+            given = listener.ports[node.id - 1] if node.id <= len(listener.ports) else 0
+            host = listener.host or self._host
+            bind = listener.listen_host or listener.host or self._listen_host
+            port = self._server.listen_too(
+                node.id, name, bind, self._extra_ports.get(at, given), tls=listener.tls, has_sasl=listener.sasl
+            )
+            self._extra_ports[at] = port
+            told = listener.advertised_ports
+            node.advertised.setdefault(name, (host, told[node.id - 1] if node.id <= len(told) else port))
+
+    def _check_listener(self, name: str) -> None:
+        if name not in self._extra and name != self._main:
+            listed = ", ".join([self._main, *self._extra])
+            raise ConfigurationError(f"there is no listener {name}", remedy=f"listeners are {listed}")
 
     def _check_node(self, node: int) -> None:
         if node not in self._state.nodes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from uuid import UUID
@@ -52,13 +52,19 @@ _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 
 @dataclass(slots=True)
 class Node:
-    """A broker as the cluster knows it. The port is set once it listens."""
+    """A broker as the cluster knows it. `host` and `port` are of the first listener; it sets the port."""
 
     id: int
     host: str
     port: int
     rack: str | None = None
     is_up: bool = True
+    advertised: dict[str, tuple[str, int]] = field(default_factory=dict)  # by listener, if not `host` and `port`
+
+    def seen_by(self, listener: str) -> Node:
+        """Return this broker with the address that clients of a listener are told."""
+        address = self.advertised.get(listener)
+        return self if address is None else replace(self, host=address[0], port=address[1])
 
 
 @dataclass(slots=True, eq=False)
@@ -159,6 +165,10 @@ class ClusterState:
     @property
     def live_nodes(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.is_up]
+
+    def nodes_seen_by(self, listener: str) -> list[Node]:
+        """Return all brokers with the addresses that clients of a listener are told."""
+        return [node.seen_by(listener) for node in self.nodes.values()]
 
     @property
     def controller_id(self) -> int:

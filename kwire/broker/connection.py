@@ -164,7 +164,7 @@ class Connection:
 
         self._current = RequestContext(
             event.request, event.header.api_version, client_id=event.header.client_id, client_host=self._client_host,
-            connection=self.client.number, access=access,
+            connection=self.client.number, listener=self._listener, access=access,
             software=self._session.software, on_complete=on_complete,
         )  # fmt: skip
         self.broker.handle(self._current, now)

@@ -73,6 +73,7 @@ class RequestContext:
         "client_id",
         "connection",
         "is_complete",
+        "listener",
         "partition_fault",
         "request",
         "software",
@@ -87,6 +88,7 @@ class RequestContext:
         client_id: str | None,
         client_host: str,
         connection: int = 0,
+        listener: str = "",
         access: Access = FULL_ACCESS,
         software: tuple[str, str] = ("", ""),
         on_complete: Callable[[Completion], None],
@@ -96,6 +98,7 @@ class RequestContext:
         self.client_id = client_id or ""
         self.client_host = client_host
         self.connection = connection  # a number that no other connection of the cluster has
+        self.listener = listener  # the name of the one by which the client came
         self.software = software  # the name and the version of the client's library
         self.access = access  # what its client may do
         self.is_complete = False
@@ -117,7 +120,8 @@ class RequestContext:
         """Return a context of the same request with another callback, for faults that apply it and change the reply."""
         return RequestContext(
             self.request, self.version, client_id=self.client_id, client_host=self.client_host,
-            connection=self.connection, access=self.access, software=self.software, on_complete=on_complete,
+            connection=self.connection, listener=self.listener, access=self.access, software=self.software,
+            on_complete=on_complete,
         )  # fmt: skip
 
     def change_completion(self, change: Callable[[Completion], Completion]) -> None:

@@ -7,6 +7,7 @@ A server is used from one thread; `Cluster` has that thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 
@@ -16,6 +17,7 @@ from kwire.broker.cluster_state import ClusterState
 from kwire.broker.connection import Connection, FrameParts, RawBytes
 from kwire.broker.diagnostics import logger
 from kwire.broker.handlers.table import HANDLERS
+from kwire.broker.listeners import security_protocol
 from kwire.errors import DisconnectedError
 from kwire.net import Clock, KafkaSelector, Tls
 from kwire.net.selector import Disconnection, Node
@@ -23,6 +25,15 @@ from kwire.session import SaslServer
 
 # How long a closing connection may take to write its last bytes.
 _CLOSE_TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """What connections of one listening socket reach."""
+
+    broker: int
+    name: str  # of the listener
+    sasl: SaslServer | None
 
 
 class Server:
@@ -48,7 +59,8 @@ class Server:
         self._apis_of = apis_of or {}  # of brokers that serve other versions than the others
         self._tls = tls
         self._sasl = sasl
-        self._listeners: dict[int, tuple[str, int]] = {}  # broker -> address
+        self._listeners: dict[tuple[str, int], _Bound] = {}  # by address
+        self._main = security_protocol(has_tls=tls is not None, has_sasl=sasl is not None)
         self._connections: dict[Node, Connection] = {}
         self._nodes: dict[Connection, Node] = {}
         self._ready: dict[Connection, None] = {}
@@ -62,14 +74,20 @@ class Server:
     def listen(self, id: int, host: str, port: int) -> None:
         """Listen for a broker. Raises ConnectError if the address is not available."""
         address = self._selector.listen(host, port, tls=self._tls)
-        self._listeners[id] = address
+        self._listeners[address] = _Bound(id, self._main, self._sasl)
         self.cluster.nodes[id].port = address[1]
+
+    def listen_too(self, id: int, name: str, host: str, port: int, *, tls: Tls | None, has_sasl: bool) -> int:
+        """Add a listener to a broker. Return its port. Raises ConnectError if the address is not available."""
+        address = self._selector.listen(host, port, tls=tls)
+        self._listeners[address] = _Bound(id, name, self._sasl if has_sasl else None)
+        return address[1]
 
     def stop_broker(self, id: int) -> None:
         """Close a broker's listener and connections at once, whatever was being written."""
         self._frozen.discard(id)
-        address = self._listeners.pop(id, None)
-        if address is not None:
+        for address in [address for address, bound in self._listeners.items() if bound.broker == id]:
+            del self._listeners[address]
             self._selector.stop_listening(address)
         for node in [node for node, connection in self._connections.items() if connection.broker.id == id]:
             self._disconnect(node)
@@ -135,7 +153,7 @@ class Server:
 
     def _accept(self, node: Node) -> None:
         try:
-            port, client_host = self._selector.sockname(node)[1], self._selector.peername(node)[0]
+            address, client_host = self._selector.sockname(node), self._selector.peername(node)[0]
             certificate = self._selector.peer_certificate(node)
         except (OSError, ValueError):  # it closed within the same poll
             return
@@ -145,25 +163,34 @@ class Server:
             logger.warning("the broker closes a new connection from %s: %s", client_host, error)
             self._selector.disconnect(node)
             return
-        id = next((id for id, address in self._listeners.items() if address[1] == port), None)
+        bound = self._bound_at(address)
         limit = self.cluster.options.max_connections
-        if id is None or len(self._connections) >= limit:
-            if id is not None:
+        if bound is None or len(self._connections) >= limit:
+            if bound is not None:
                 logger.warning(
-                    "broker %d closes a new connection from %s: max_connections is %d", id, client_host, limit
+                    "broker %d closes a new connection from %s: max_connections is %d",
+                    bound.broker,
+                    client_host,
+                    limit,
                 )
             self._selector.disconnect(node)
             return
         connection = Connection(
-            self.brokers[id],
-            apis=self._apis_of.get(id, self._apis),
-            sasl=self._sasl,
+            self.brokers[bound.broker],
+            apis=self._apis_of.get(bound.broker, self._apis),
+            sasl=bound.sasl,
+            listener=bound.name,
             client_host=client_host,
             certificate_name=name,
             on_ready=self._mark_ready,
         )
         self._connections[node] = connection
         self._nodes[connection] = node
+
+    def _bound_at(self, address: tuple[str, int]) -> _Bound | None:
+        """Return the listener of an accepted connection. One of all addresses (0.0.0.0) is known by its port alone."""
+        by_port = (bound for (_, port), bound in self._listeners.items() if port == address[1])
+        return self._listeners.get((address[0], address[1])) or next(by_port, None)
 
     def _mark_ready(self, connection: Connection) -> None:
         self._ready[connection] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import sys
@@ -21,7 +22,7 @@ from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options
 
 if TYPE_CHECKING:
-    from kwire.broker import RequestRecord
+    from kwire.broker import Listener, RequestRecord
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 
@@ -44,6 +45,20 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
     default=9092,
     show_default=True,
     help="Port of the first broker; the others get the next ports. 0: any free ports.",
+)
+@click.option(
+    "--listener",
+    "listeners",
+    multiple=True,
+    metavar="NAME=PROTOCOL://HOST:PORT",
+    help="A further listener: EXTERNAL=SASL_SSL://0.0.0.0:19092. Further brokers get the next ports. May be repeated.",
+)
+@click.option(
+    "--advertised-listener",
+    "advertised",
+    multiple=True,
+    metavar="NAME=HOST[:PORT]",
+    help="What clients of a listener are told, if not its address.",
 )
 @click.option(
     "--topic",
@@ -101,7 +116,8 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 )
 @output_options
 def command(
-    brokers: int, host: str, listen_host: str | None, advertise: str | None, port: int, topics: tuple[str, ...],
+    brokers: int, host: str, listen_host: str | None, advertise: str | None, port: int,
+    listeners: tuple[str, ...], advertised: tuple[str, ...], topics: tuple[str, ...],
     auto_create: bool, default_partitions: int,
     cert: str | None, key: str | None, cafile: str | None, users: tuple[str, ...],
     kafka_version: str | None, faults: str | None, control: int | None, request_log: str | None,
@@ -125,12 +141,14 @@ def command(
     settings = named_values(extra)
     if unknown := sorted(settings.keys() - {field.name for field in fields(Options)}):
         raise click.UsageError(f"-X {unknown[0]}: kwire.broker.Options has no such option")
+    tls = _tls(cert, key, cafile)
     options: dict[str, Any] = {
         "host": advertise or host,
         "listen_host": listen_host or host,
         "ports": [port + index if port else 0 for index in range(brokers)],
-        "tls": _tls(cert, key, cafile),
+        "tls": tls,
         "sasl": dict(_user(text) for text in users) or None,
+        "listeners": _listeners(listeners, advertised, brokers, tls),
         "topics": dict(_topic(text, default_partitions) for text in topics),
         "auto_create_topics": auto_create,
         "default_partitions": default_partitions,
@@ -149,13 +167,14 @@ def command(
         if log is not None:
             cluster.on_request(log)
         said: dict[str, Any] = {"bootstrap": cluster.bootstrap, "brokers": cluster.bootstrap.split(",")}
+        said.update({f"bootstrap_{name.lower()}": cluster.bootstrap_of(name) for name in options["listeners"]})
         if control is not None:
             server = stack.enter_context(ControlServer(cluster, port=control))
             said["control"] = f"http://{server.address[0]}:{server.address[1]}"
         if output.is_table:
-            output.text(f"bootstrap {cluster.bootstrap}")
-            if "control" in said:
-                output.text(f"control {said['control']}")
+            for name, value in said.items():
+                if name != "brokers":
+                    output.text(f"{name} {value}")
         else:
             output.json(said)
         output.note(f"{counted(brokers, 'broker')} until Ctrl-C. In another terminal:")
@@ -191,6 +210,42 @@ def _tls(cert: str | None, key: str | None, cafile: str | None) -> Any:
     from kwire.net import Tls
 
     return Tls(ca_file=cafile, cert_file=cert, key_file=key)
+
+
+_LISTENER = re.compile(r"([A-Z][A-Z0-9_]*)=(PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://(.+):(\d{1,5})")
+
+
+def _listeners(texts: tuple[str, ...], advertised: tuple[str, ...], brokers: int, tls: Any) -> dict[str, Listener]:
+    from kwire.broker import Listener
+
+    told: dict[str, tuple[str, int | None]] = {}
+    for text in advertised:
+        name, _, address = text.partition("=")
+        host, colon, port = address.rpartition(":")
+        if not colon:
+            host, port = address, ""
+        if not name or not host or (colon and not port.isdigit()):
+            raise click.UsageError(f"--advertised-listener {text} is not NAME=HOST or NAME=HOST:PORT")
+        told[name] = host, int(port) if port else None
+    found = {}
+    for text in texts:
+        matched = _LISTENER.fullmatch(text)
+        if matched is None:
+            raise click.UsageError(
+                f"--listener {text} is not NAME=PROTOCOL://HOST:PORT, such as IN=PLAINTEXT://::1:9192"
+            )
+        name, protocol, host, number = *matched.group(1, 2), matched[3].strip("[]"), int(matched[4])
+        if protocol.endswith("SSL") and tls is None:
+            raise click.UsageError(f"--listener {name} with {protocol} needs --cert")
+        told_host, told_port = told.pop(name, (host, None))
+        found[name] = Listener(
+            host=told_host, listen_host=host, ports=[number + index if number else 0 for index in range(brokers)],
+            advertised_ports=[told_port + index for index in range(brokers)] if told_port else (),
+            tls=tls if protocol.endswith("SSL") else None, sasl=protocol.startswith("SASL"),
+        )  # fmt: skip
+    if told:
+        raise click.UsageError(f"--advertised-listener {next(iter(told))}: there is no such --listener")
+    return found
 
 
 def _user(text: str) -> tuple[str, str]:

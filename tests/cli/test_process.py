@@ -337,6 +337,20 @@ def test_broker_advertises_another_address_than_it_listens_on() -> None:
         interrupted(process)
 
 
+def test_broker_with_a_second_listener() -> None:
+    options = ["--listener", "OUT=PLAINTEXT://127.0.0.1:0", "--advertised-listener", "OUT=localhost"]
+    with started("broker", "--brokers", "2", "--port", "0", *options, "--user", "me:secret") as process:
+        line = first_line(process)
+        out = line["bootstrap_out"]
+        assert [address.rpartition(":")[0] for address in out.split(",")] == ["localhost"] * 2
+        assert run("metadata", "--timeout", "2", KWIRE_BOOTSTRAP=line["bootstrap"]).returncode == 3  # it wants SASL
+        told = run("metadata", KWIRE_BOOTSTRAP=out)
+        assert told.returncode == 0
+        brokers = [json.loads(text) for text in told.stdout.splitlines()]
+        assert {f"{one['host']}:{one['port']}" for one in brokers if one["kind"] == "broker"} == set(out.split(","))
+        interrupted(process)
+
+
 def test_broker_with_a_control_port_a_request_log_and_a_release(tmp_path: Path) -> None:
     log = tmp_path / "requests.jsonl"
     options = ["--brokers", "1", "--port", "0", "--control", "0", "--request-log", str(log), "--as-version", "3.9"]
@@ -433,6 +447,10 @@ def test_broker_with_sasl() -> None:
         (["--topic", "t:x"], b"not NAME or NAME:PARTITIONS"),
         (["--user", "me"], b"NAME:PASSWORD"),
         (["--key", __file__], b"need --cert"),
+        (["--listener", "x=PLAINTEXT://h:1"], b"NAME=PROTOCOL://HOST:PORT"),
+        (["--listener", "X=SSL://h:1"], b"needs --cert"),
+        (["--advertised-listener", "X=h:p"], b"NAME=HOST:PORT"),
+        (["--advertised-listener", "X=h"], b"no such --listener"),
         (["-X", "nosuch=1", "--port", "0"], b"nosuch"),
     ],
 )

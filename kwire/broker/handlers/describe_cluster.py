@@ -23,7 +23,7 @@ def handle(
             DescribeClusterResponse.Broker(
                 broker_id=node.id, host=node.host, port=node.port, rack=node.rack, is_fenced=not node.is_up
             )
-            for node in cluster.nodes.values()
+            for node in cluster.nodes_seen_by(context.listener)
             if node.is_up or request.include_fenced_brokers
         ],
         cluster_authorized_operations=(

@@ -123,7 +123,7 @@ class Fetch:
 
     def response(self, now: float) -> FetchResponse:
         """Return the response, and open the session that the client wants."""
-        hints = LeaderHints(self._broker.cluster)
+        hints = LeaderHints(self._broker.cluster, self._context.listener)
         read = self._read_all(hints)
         client = self._context
         quota = self._broker.cluster.quotas.consumer(client.access.principal, client.client_id)

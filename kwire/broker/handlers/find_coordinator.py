@@ -26,21 +26,22 @@ def handle(
     broker: Broker, request: FindCoordinatorRequest, context: RequestContext, now: float
 ) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if context.version >= _FIRST_VERSION_OF_MANY else [request.key]
-    return _response([_find(broker, key, request.key_type, context.access) for key in keys], context.version)
+    return _response([_find(broker, key, request.key_type, context) for key in keys], context.version)
 
 
-def _find(broker: Broker, key: str, key_type: int, access: Access) -> _Coordinator:
+def _find(broker: Broker, key: str, key_type: int, context: RequestContext) -> _Coordinator:
     if key_type not in (GROUP, TRANSACTION, SHARE):
         return _error_result(key, ErrorCode.INVALID_REQUEST)
     if key_type == SHARE and not _is_share_key(key):
         return _error_result(key, ErrorCode.INVALID_REQUEST)
     try:
-        _authorize(access, key, key_type)
+        _authorize(context.access, key, key_type)
     except BrokerError as error:
         return _error_result(key, error.code)
     node = broker.cluster.nodes.get(broker.cluster.coordinator_of(key))
     if node is None:
         return _error_result(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    node = node.seen_by(context.listener)
     return _Coordinator(
         key=key, node_id=node.id, host=node.host, port=node.port, error_code=ErrorCode.NONE, error_message=None
     )

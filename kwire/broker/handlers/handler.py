@@ -111,8 +111,9 @@ class Mutations:
 class LeaderHints:
     """The current leaders that one response names beside its errors, and their addresses (KIP-951)."""
 
-    def __init__(self, cluster: ClusterState) -> None:
+    def __init__(self, cluster: ClusterState, listener: str) -> None:
         self._cluster = cluster
+        self._listener = listener  # by which the client came
         self._leaders: dict[int, None] = {}  # an ordered set
 
     @staticmethod
@@ -128,4 +129,4 @@ class LeaderHints:
 
     def nodes(self) -> list[Node]:
         """Return the leaders that were named."""
-        return [self._cluster.nodes[id] for id in self._leaders]
+        return [self._cluster.nodes[id].seen_by(self._listener) for id in self._leaders]

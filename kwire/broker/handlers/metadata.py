@@ -25,7 +25,8 @@ def handle(broker: Broker, request: MetadataRequest, context: RequestContext, no
     return MetadataResponse(
         brokers=[
             MetadataResponse.Broker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in cluster.live_nodes
+            for node in cluster.nodes_seen_by(context.listener)
+            if node.is_up
         ],
         cluster_id=cluster.options.cluster_id,
         controller_id=cluster.controller_id,

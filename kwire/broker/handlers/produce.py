@@ -37,7 +37,7 @@ def handle(broker: Broker, request: ProduceRequest, context: RequestContext, now
         return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.version)
     if not _may_write_transactions(request, context):
         return error_response(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, context.version)
-    hints = LeaderHints(broker.cluster)
+    hints = LeaderHints(broker.cluster, context.listener)
     pending_appends: list[_PendingAppend] = []
     topics = []
     for requested in request.topic_data:

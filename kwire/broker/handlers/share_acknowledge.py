@@ -77,7 +77,7 @@ def handle(
         return error_response(request, error.code, context.version, error.broker_message)
     if request.share_session_epoch != FINAL_EPOCH:
         session.advance()
-    hints = LeaderHints(cluster)
+    hints = LeaderHints(cluster, context.listener)
     responses = []
     for topic in request.topics:
         results = []

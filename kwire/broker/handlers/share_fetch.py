@@ -236,7 +236,7 @@ class ShareFetch:
 
     def response(self, results: dict[TopicIdPartition, _Result]) -> ShareFetchResponse:
         """Return the response: partitions with records, errors, acknowledgements, and those new in the session."""
-        hints = LeaderHints(self._cluster)
+        hints = LeaderHints(self._cluster, self._context.listener)
         by_topic: dict[UUID, list[_Result]] = {}
         for at in [*results, *(at for at in self._acknowledged if at not in results)]:
             result = results.get(at) or _result(at[1])
