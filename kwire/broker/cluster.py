@@ -104,6 +104,8 @@ class Cluster:
             raise ConfigurationError(f"brokers is {brokers!r}", remedy="give how many, from 1 on")
         parsed = make_options(options)
         _check_arguments(brokers, ports, racks, topics)
+        self._main = security_protocol(has_tls=tls is not None, has_sasl=sasl is not None)
+        check_listeners(listeners or {}, self._main, brokers, has_users=sasl is not None)
         self._clock = clock or SystemClock()
         origin = (self._clock.now(), self._clock.time_ms())
         nodes = [Node(id, host, 0, rack=racks[id - 1] if racks else None) for id in range(1, brokers + 1)]
@@ -117,8 +119,6 @@ class Cluster:
         self._listen_host = listen_host or host
         self._host = host
         self._extra = dict(listeners or {})
-        self._main = security_protocol(has_tls=tls is not None, has_sasl=server is not None)
-        check_listeners(self._extra, self._main, brokers, has_users=server is not None)
         self._extra_ports: dict[tuple[int, str], int] = {}  # where brokers listen
         self._calls: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()  # of _calls and _is_closed, so that close() leaves no call behind
