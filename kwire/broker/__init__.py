@@ -13,6 +13,9 @@ The public face is `cluster`: it runs a `Server` on a thread. Below it, in the o
     cluster_state     what all brokers share: nodes, topics, leaders, coordinators, timers
     partition, log    a partition's leader and replicas; its batches and offsets
     log_validator, producer_state         which batches a log accepts
+    log_cleaner                           log compaction
+    data_directory, segment_files         what a cluster keeps on a disk
+    listeners, request_log, control       further listeners; the last requests; an HTTP port for tests
     groups, offsets, transactions, ids    the coordinators
     consumer_groups       the coordinator of consumer groups (KIP-848): consumer_group has the state of one,
                           current_assignment the way of a member to its target, assignors the targets, re2 the patterns
@@ -24,14 +27,13 @@ The public face is `cluster`: it runs a `Server` on a thread. Below it, in the o
     share_partition_manager, share_sessions, share_coordinator, dead_letters
                                           share partitions on their leaders, and what is kept of them
 
-Only `server` touches sockets. Everything below it gets the time as an argument, so that simulations run it on virtual
-time.
+Only `server` and `control` touch sockets, only `segment_files` and `data_directory` files. Everything else gets the time as
+an argument, so that simulations run it on virtual time.
 
 Imports: net, session, protocol, records, wire.
 """
 
 from kwire.broker.cluster import Cluster, LogSnapshot, serve
-from kwire.broker.control import ControlServer
 from kwire.broker.faults import (
     Answer,
     ApplyLate,
@@ -54,7 +56,6 @@ __all__ = [
     "Answer",
     "ApplyLate",
     "Cluster",
-    "ControlServer",
     "Corrupt",
     "Cut",
     "Delay",

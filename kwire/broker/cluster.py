@@ -5,6 +5,7 @@ Each control runs between two turns of the loop, so that it never sees a request
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections import Counter, deque
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import Any, Self, TypeVar, Unpack
 
 from kwire.broker.cluster_state import ClusterState, Node
+from kwire.broker.data_directory import SAVE_INTERVAL_MS, DataDirectory
 from kwire.broker.diagnostics import Oddity
 from kwire.broker.faults import Effect, Fault, FaultKwargs, make_fault
 from kwire.broker.handlers.table import HANDLERS
@@ -85,6 +87,7 @@ class Cluster:
         listeners: Mapping[str, Listener] | None = None,
         topics: Mapping[str, int] | None = None,
         api_versions: Mapping[ApiKey, range] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         **options: Unpack[ClusterKwargs],
     ) -> None:
@@ -96,6 +99,7 @@ class Cluster:
         listeners     further listeners by name, each with its addresses, TLS and SASL
         topics        topics to create at once: {name: partitions}
         api_versions  narrower versions than the brokers support; `version` narrows them to those of a Kafka release
+        data_dir      a directory that keeps topics, records and committed offsets, in Kafka's format; None: in memory
         options       the fields of `Options`
 
         Raises ConfigurationError, or ConnectError for a port in use.
@@ -123,13 +127,21 @@ class Cluster:
         self._calls: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()  # of _calls and _is_closed, so that close() leaves no call behind
         self._is_closed = False
+        self._directory: DataDirectory | None = None
         try:
+            if data_dir is not None:
+                self._directory = DataDirectory(data_dir)
+                self._directory.load(self._state, self._clock.now())
+                self._state.schedule(SAVE_INTERVAL_MS, lambda now: self._save())
             for node, port in zip(nodes, [*(ports or ()), *[0] * brokers], strict=False):
                 self._server.listen(node.id, self._listen_host, port)
                 self._listen_too(node)
             for name, partitions in (topics or {}).items():
-                self._state.create_topic(name, partitions)
+                if self._directory is None or name not in self._state.topics:
+                    self._state.create_topic(name, partitions)
         except Exception:
+            if self._directory is not None:
+                self._directory.release()
             self._server.close()
             raise
         self._thread = threading.Thread(target=self._run, name="kwire-broker", daemon=True)
@@ -437,6 +449,12 @@ class Cluster:
         finally:
             self._server.close()
             self._run_calls()
+            if self._directory is not None:
+                self._directory.close(self._state)
+
+    def _save(self) -> None:
+        assert self._directory is not None
+        self._directory.save(self._state)
 
     def _run_calls(self) -> None:
         while self._calls:

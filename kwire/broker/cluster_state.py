@@ -121,8 +121,9 @@ class ClusterState:
         )
         self.offsets = OffsetManager(options, self.group_registry)
         markers = MarkerWriter(self.maybe_partition, self.offsets, self.wall_ms)
+        self.producer_ids = ProducerIdManager()
         self.transactions = TransactionCoordinator(
-            options, self.timers, ProducerIdManager(), write_markers=markers.write, wall_ms=self.wall_ms
+            options, self.timers, self.producer_ids, write_markers=markers.write, wall_ms=self.wall_ms
         )
         self.share_states = ShareCoordinator()
         self.share_partitions = SharePartitionManager(self, self.group_configs, self.share_states)
@@ -149,12 +150,13 @@ class ClusterState:
         self.rejected_members: set[tuple[str, str, str]] = set()  # (host, client id, group) that the log has named
         self.connection_numbers = count(1)
         self.requests: Counter[ApiKey] = Counter()  # handled, of each API
+        self.on_partitions: Callable[[Topic, list[Partition]], None] | None = None  # called with new ones
         self._origin = origin
         self._coordinator_moves = 0
         self._created = 0  # topics ever created: it selects the first leader of the next one
-        self._schedule(options.retention_check_ms, self._retain)
-        self._schedule(options.cleaner_backoff_ms, self._clean_logs)
-        self._schedule(options.offsets_retention_check_ms, self.offsets.expire)
+        self.schedule(options.retention_check_ms, self._retain)
+        self.schedule(options.cleaner_backoff_ms, self._clean_logs)
+        self.schedule(options.offsets_retention_check_ms, self.offsets.expire)
 
     def wall_ms(self, now: float) -> int:
         """Return wall time in milliseconds."""
@@ -275,6 +277,7 @@ class ClusterState:
         configs: Mapping[str, str | None] | None = None,
         *,
         assignments: Mapping[int, Sequence[int]] | None = None,
+        topic_id: UUID | None = None,
         validate_only: bool = False,
     ) -> Topic:
         """Create a topic. -1 means the cluster's default. `assignments` are the replicas of each partition, the
@@ -290,12 +293,14 @@ class ClusterState:
             count = self.options.default_partitions if partitions == -1 else partitions
             self._check_partition_limit(count)
             replicas = self._assign_replicas(count, replication_factor)
-        topic = Topic(name, make_uuid(self.random), settings, [], len(replicas[0]))
+        topic = Topic(name, topic_id or make_uuid(self.random), settings, [], len(replicas[0]))
         self._add_partitions(topic, replicas)
         if not validate_only:
             self._created += 1
             self.topics[name] = self.topics_by_id[topic.id] = topic
             self.topics_revision += 1
+            if self.on_partitions is not None:
+                self.on_partitions(topic, topic.partitions)
         return topic
 
     def add_partitions(
@@ -323,6 +328,8 @@ class ClusterState:
         if not validate_only:
             self._add_partitions(topic, replicas)
             self.topics_revision += 1
+            if self.on_partitions is not None:
+                self.on_partitions(topic, topic.partitions[has:])
 
     def alter_topic(self, topic: Topic, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace the topic's configs. Raises INVALID_CONFIG."""
@@ -435,7 +442,9 @@ class ClusterState:
             if partition.settings.is_compacted:
                 partition.log.maybe_clean(wall_ms)
 
-    def _schedule(self, interval_ms: int, action: Callable[[float], None]) -> None:
+    def schedule(self, interval_ms: int, action: Callable[[float], None]) -> None:
+        """Call `action(now)` every `interval_ms`."""
+
         def run(now: float) -> None:
             action(now)
             self.timers.at(now + interval_ms / 1000, run)

@@ -38,6 +38,14 @@ class ProducerIdManager:
     def __init__(self) -> None:
         self._next_id = 0
 
+    @property
+    def next_id(self) -> int:
+        return self._next_id
+
+    def skip_to(self, next_id: int) -> None:
+        """Give out no id below this one."""
+        self._next_id = next_id
+
     def new(self) -> int:
         """Return a producer id that nobody has."""
         made = self._next_id

@@ -9,7 +9,7 @@ topic, leader or request, and has no clock.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
@@ -17,6 +17,7 @@ from kwire.broker.diagnostics import logger
 from kwire.broker.log_cleaner import clean
 from kwire.broker.options import INT_MAX, Options, TopicSettings
 from kwire.broker.producer_state import BatchMetadata, ProducerStateManager
+from kwire.broker.segment_files import SegmentFiles
 from kwire.errors import ErrorCode, broker_error
 from kwire.records import Batch, assign_offsets, decode_batches, encode_control_batch
 
@@ -97,6 +98,26 @@ class Storage:
         raise broker_error(ErrorCode.KAFKA_STORAGE_ERROR, reason)
 
 
+def _stored(
+    batch: Batch, data: memoryview, base_offset: int, leader_epoch: int, max_timestamp_ms: int, appended_ms: int
+) -> StoredBatch:
+    return StoredBatch(
+        data=data,
+        base_offset=base_offset,
+        last_offset=base_offset + batch.last_offset - batch.base_offset,
+        leader_epoch=leader_epoch,
+        max_timestamp_ms=max_timestamp_ms,
+        appended_ms=appended_ms,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        first_sequence=batch.base_sequence,
+        last_sequence=batch.last_sequence,
+        is_transactional=batch.is_transactional,
+        is_control=batch.is_control,
+        compression=batch.compression,
+    )
+
+
 class PartitionLog:
     """Offsets: start <= last stable <= high watermark <= end; `end_offset` is the next record's."""
 
@@ -122,6 +143,7 @@ class PartitionLog:
         self.segments: list[int] = [0]  # the base offset of each; the last one is active
         self._segment_size_bytes = 0  # of the active segment
         self._segment_began: tuple[int, int] | None = None  # its first batch: largest timestamp, wall time; None: empty
+        self.files: SegmentFiles | None = None  # None: in memory only
         self.first_dirty_offset = 0  # below it the log is compacted (Kafka's cleaner-offset-checkpoint)
 
     def __iter__(self) -> Iterator[StoredBatch]:
@@ -197,6 +219,8 @@ class PartitionLog:
         if self.epochs and self.epochs[-1][1] == self.end_offset:
             self.epochs.pop()
         self.epochs.append((leader_epoch, self.end_offset))
+        if self.files is not None:
+            self.files.write_epochs(self)
 
     def advance_high_watermark(self, high_watermark: int) -> None:
         """Set the high watermark, below which everything is replicated. Only `truncate` lowers it."""
@@ -218,6 +242,8 @@ class PartitionLog:
         self.first_dirty_offset = min(self.first_dirty_offset, self.end_offset)
         self._restore_segments()
         self._rebuild_producers()
+        if self.files is not None:
+            self.files.rewrite(self)
 
     def _check_producer(self, batch: Batch) -> BatchMetadata | None:
         if batch.producer_id < 0:
@@ -239,26 +265,15 @@ class PartitionLog:
         data = bytearray(batch.raw)
         time_ms = now_ms if self.settings.log_append_time else None
         assign_offsets(data, self.end_offset, leader_epoch, append_time_ms=time_ms)
-        stored = StoredBatch(
-            data=memoryview(data).toreadonly(),
-            base_offset=self.end_offset,
-            last_offset=self.end_offset + batch.last_offset - batch.base_offset,
-            leader_epoch=leader_epoch,
-            max_timestamp_ms=batch.max_timestamp_ms if time_ms is None else time_ms,
-            appended_ms=now_ms,
-            producer_id=batch.producer_id,
-            producer_epoch=batch.producer_epoch,
-            first_sequence=batch.base_sequence,
-            last_sequence=batch.last_sequence,
-            is_transactional=batch.is_transactional,
-            is_control=batch.is_control,
-            compression=batch.compression,
-        )
-        self._is_new = False
+        timestamp_ms = batch.max_timestamp_ms if time_ms is None else time_ms
+        stored = _stored(batch, memoryview(data).toreadonly(), self.end_offset, leader_epoch, timestamp_ms, now_ms)
         self._maybe_roll(stored)
+        if self.files is not None:
+            self.files.append(self.segments[-1], stored.data)
         self._segment_size_bytes += len(stored.data)
         if self._segment_began is None:
             self._segment_began = (stored.max_timestamp_ms, now_ms)
+        self._is_new = False
         if not self.epochs or self.epochs[-1][0] < leader_epoch:
             self.epochs.append((leader_epoch, stored.base_offset))
         self._batches.append(stored)
@@ -302,6 +317,42 @@ class PartitionLog:
         self._unreplicated_markers.clear()
         for stored in self._batches:
             self._update_producer(stored)
+
+    def restore(
+        self,
+        segments: Iterable[tuple[int, list[Batch]]],
+        *,
+        start_offset: int | None,
+        epochs: Sequence[tuple[int, int]],
+        now_ms: int,
+    ) -> None:
+        """Fill a new log with segments of files, (base offset, batches) in order.
+
+        `start_offset` is that of the checkpoint, None: where the first segment begins.
+        """
+        found = list(segments)
+        self.segments = [base for base, _ in found] or [start_offset or 0]
+        self.start_offset = self.segments[0] if start_offset is None else max(start_offset, self.segments[0])
+        self.end_offset = max(self.start_offset, self.segments[-1])
+        for batch in (batch for _, batches in found for batch in batches):
+            appended_ms = batch.max_timestamp_ms if batch.max_timestamp_ms >= 0 else now_ms
+            leader_epoch = max(batch.partition_leader_epoch, 0)
+            stored = _stored(batch, batch.raw, batch.base_offset, leader_epoch, batch.max_timestamp_ms, appended_ms)
+            if stored.last_offset < self.end_offset and self._batches:
+                continue  # an older copy of the same offsets
+            if not self.epochs or self.epochs[-1][0] < leader_epoch:
+                self.epochs.append((leader_epoch, stored.base_offset))
+            self._batches.append(stored)
+            self.end_offset = stored.last_offset + 1
+        self._is_new = not self._batches
+        self.size_bytes = sum(len(stored.data) for stored in self._batches)
+        self._storage.used_bytes += self.size_bytes
+        known = [entry for entry in epochs if entry[1] <= self.end_offset]
+        self.epochs = known if known and (not self.epochs or known[-1][0] >= self.epochs[-1][0]) else self.epochs
+        self._index_batches()
+        self._rebuild_producers()
+        self.high_watermark = self.end_offset
+        self._advance_start(self.start_offset)
 
     # Reading.
 
@@ -401,6 +452,8 @@ class PartitionLog:
             self._begin_segment(self.end_offset)
 
     def _begin_segment(self, base_offset: int) -> None:
+        if self.files is not None:
+            self.files.close_segment(self, len(self.segments) - 1)
         self.segments.append(base_offset)
         self._segment_size_bytes = 0
         self._segment_began = None
@@ -478,6 +531,8 @@ class PartitionLog:
         self._storage.used_bytes -= saved
         self.first_dirty_offset = end
         self._index_batches()
+        if self.files is not None:
+            self.files.rewrite(self)
 
     def _merge_segments(self, end: int) -> None:
         """Join segments below `end` that fit into one by their sizes before the cleaning, as Kafka does."""
@@ -528,6 +583,9 @@ class PartitionLog:
     def clear(self) -> None:
         """Remove everything: the topic is deleted."""
         self._delete_batches(0, len(self._batches))
+        if self.files is not None:
+            self.files.delete()
+            self.files = None
 
     def _advance_start(self, offset: int) -> None:
         self.start_offset = offset
@@ -538,6 +596,8 @@ class PartitionLog:
             self.epochs = [(started[-1][0], offset), *self.epochs[len(started) :]]
         self.first_dirty_offset = max(self.first_dirty_offset, offset)
         self._restore_segments()
+        if self.files is not None:
+            self.files.trim(self)
 
     def _delete_batches(self, first: int, last: int) -> None:
         if first >= last:

@@ -73,6 +73,10 @@ class OffsetManager:
     def of(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return self._by_group.get(group_id, {})
 
+    def groups(self) -> list[str]:
+        """Return the groups with committed offsets."""
+        return [group_id for group_id, offsets in self._by_group.items() if offsets]
+
     # In transactions.
 
     def commit_in_transaction(

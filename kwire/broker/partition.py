@@ -190,6 +190,14 @@ class Partition:
         self.log.truncate(self._left_at.get(node, self.log.high_watermark))
         self._elect(node, now, keeps_log=False)
 
+    def restore(self, leader_epoch: int, now: float) -> None:
+        """Begin this epoch on a log that was loaded: all of it is replicated."""
+        self.leader_epoch = leader_epoch
+        self.log.advance_high_watermark(self.log.end_offset)
+        if self.leader != NO_LEADER:
+            self.log.begin_epoch(leader_epoch)
+        self.notify(now)
+
     def delete(self, now: float) -> None:
         """Delete the records: the topic is deleted."""
         self.is_deleted = True

@@ -93,6 +93,12 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
     metavar="RELEASE",
     help="Imitate a Kafka release, such as 4.0: its API versions and rules. Default: the newest, all versions.",
 )
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Keep topics, records and committed offsets in this directory, in Kafka's format. Default: in memory.",
+)
 @click.option("--faults", type=_FILE, metavar="FILE", help="Faults for the brokers' responses, TOML; see the docs.")
 @click.option(
     "--control",
@@ -120,14 +126,14 @@ def command(
     listeners: tuple[str, ...], advertised: tuple[str, ...], topics: tuple[str, ...],
     auto_create: bool, default_partitions: int,
     cert: str | None, key: str | None, cafile: str | None, users: tuple[str, ...],
-    kafka_version: str | None, faults: str | None, control: int | None, request_log: str | None,
+    kafka_version: str | None, data_dir: str | None, faults: str | None, control: int | None, request_log: str | None,
     extra: tuple[str, ...],
     output: Output,
 ) -> ExitCode:  # fmt: skip
     """Run a cluster of embedded brokers until Ctrl-C.
 
-    Any Kafka client can use it. Records stay in memory and are lost at the end. The first line of stdout has the
-    address:
+    Any Kafka client can use it. Records stay in memory and are lost at the end, unless --data-dir keeps them. The first
+    line of stdout has the address:
     `bootstrap HOST:PORT,...` on a terminal, {"bootstrap": "HOST:PORT,...", "brokers": [...]} in a pipe.
 
     \b
@@ -135,7 +141,8 @@ def command(
         kwire broker --brokers 1 --port 0 | head -1 | jq -r .bootstrap
         kwire broker --listen-host 0.0.0.0 --advertise kafka  # in a container that others call kafka
     """
-    from kwire.broker import Cluster, ControlServer, Options
+    from kwire.broker import Cluster, Options
+    from kwire.broker.control import ControlServer
     from kwire.broker.fault_file import read_faults
 
     settings = named_values(extra)
@@ -153,6 +160,7 @@ def command(
         "auto_create_topics": auto_create,
         "default_partitions": default_partitions,
         "version": kafka_version,
+        "data_dir": data_dir,
         **settings,
     }
     injected = read_faults(Path(faults)) if faults else []

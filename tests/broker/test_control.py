@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import kwire
-from kwire.broker import Cluster, ControlServer
+from kwire.broker import Cluster
+from kwire.broker.control import ControlServer
 from kwire.errors import ConfigurationError, ConnectError
 from tests.broker.conftest import StartCluster
 from tests.waiting import PATIENCE_SECONDS

@@ -337,6 +337,19 @@ def test_broker_advertises_another_address_than_it_listens_on() -> None:
         interrupted(process)
 
 
+def test_broker_with_a_data_directory(tmp_path: Path) -> None:
+    for _ in range(2):
+        with started("broker", "--brokers", "1", "--port", "0", "--data-dir", str(tmp_path / "data")) as process:
+            env = {"KWIRE_BOOTSTRAP": first_line(process)["bootstrap"]}
+            produced = run("produce", "t", stdin=b"kept\n", **env)
+            assert produced.returncode == 0, produced.stderr
+            read = run("consume", "t", "-e", "-o", "earliest", "-F", "%s\n", **env).stdout
+            interrupted(process)
+    assert read == b"kept\nkept\n"
+    checked = run("dump-log", "--check", str(tmp_path / "data"))
+    assert checked.returncode == 0, checked.stdout
+
+
 def test_broker_with_a_second_listener() -> None:
     options = ["--listener", "OUT=PLAINTEXT://127.0.0.1:0", "--advertised-listener", "OUT=localhost"]
     with started("broker", "--brokers", "2", "--port", "0", *options, "--user", "me:secret") as process:
