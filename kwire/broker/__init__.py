@@ -27,8 +27,8 @@ The public face is `cluster`: it runs a `Server` on a thread. Below it, in the o
     share_partition_manager, share_sessions, share_coordinator, dead_letters
                                           share partitions on their leaders, and what is kept of them
 
-Only `server` and `control` touch sockets, only `segment_files` and `data_directory` files. Everything else gets the time as
-an argument, so that simulations run it on virtual time.
+Only `server` and `control` touch sockets, only `segment_files` and `data_directory` files. Everything else gets the
+time as an argument, so that simulations run it on virtual time.
 
 Imports: net, session, protocol, records, wire.
 """
