@@ -53,6 +53,7 @@ Imports: nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextvars import ContextVar
 from enum import IntEnum
 from typing import Any, Self
 
@@ -67,7 +68,12 @@ _PLACES: Mapping[str, str] = {
     "resource": "{}",
     "path": "field {}",
     "offset": "offset {}",
+    "operation": "operation {}",
+    "principal": "as {}",
 }
+
+# Who the client of this thread has logged in as, for errors: each loop thread serves one client, or one kwire.Cluster.
+acting_principal: ContextVar[str | None] = ContextVar("acting_principal", default=None)
 
 
 class KwireError(Exception):
@@ -257,7 +263,40 @@ class SerializationError(KwireError, ValueError):
 
 
 class AuthorizationError(BrokerError):
-    """An ACL forbids the operation."""
+    """An ACL forbids the operation.
+
+    Brokers say which resource it was about. The operation is the one that Kafka asks for in this API, and the principal
+    is who this client has logged in as, where it is known: a broker may map that to another name.
+    """
+
+    @property
+    def principal(self) -> str | None:
+        """Such as "User:alice"."""
+        found = self.where.get("principal")
+        return None if found is None else str(found)
+
+    @property
+    def operation(self) -> str | None:
+        """Such as "write", as `kwire.admin.Acl` names it."""
+        found = self.where.get("operation")
+        return None if found is None else str(found)
+
+    @property
+    def resource(self) -> str | None:
+        """Such as "topic orders" or "group billing"; "cluster"."""
+        if self.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return "cluster"
+        places = ["topic", "group", "resource"]
+        if self.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            places.remove("topic")
+        return next((_PLACES[name].format(self.where[name]) for name in places if name in self.where), None)
+
+    def at(self, **where: object) -> Self:
+        super().at(**where)
+        operation = _NEEDED_OPERATIONS.get(self.code, {}).get(str(self.where.get("api")))
+        if operation is not None and "operation" not in self.where:
+            super().at(operation=operation)
+        return self
 
 
 class OffsetOutOfRangeError(BrokerError):
@@ -877,6 +916,67 @@ _SIZE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_
 _AUTHORIZATION_CODES = frozenset(code for code in ErrorCode if code.name.endswith("_AUTHORIZATION_FAILED"))
 
 
+# What Kafka asks for before it carries out an API, by the code that says it was refused ("Authorization Primitives" in
+# Kafka's documentation). Of APIs that ask for several things of one kind the usual one is here.
+_NEEDED_OPERATIONS: Mapping[int, Mapping[str, str]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: {
+        **dict.fromkeys(("Produce", "AddPartitionsToTxn"), "write"),
+        **dict.fromkeys((
+            "Fetch", "OffsetCommit", "TxnOffsetCommit", "OffsetDelete", "DescribeProducers", "ShareFetch",
+            "ShareAcknowledge", "AlterShareGroupOffsets", "DeleteShareGroupOffsets",
+        ), "read"),
+        **dict.fromkeys((
+            "Metadata", "ListOffsets", "OffsetFetch", "OffsetForLeaderEpoch", "ConsumerGroupHeartbeat",
+            "ConsumerGroupDescribe", "ShareGroupHeartbeat", "ShareGroupDescribe", "DescribeShareGroupOffsets",
+            "DescribeTopicPartitions",
+        ), "describe"),
+        **dict.fromkeys(("DeleteTopics", "DeleteRecords"), "delete"),
+        "CreateTopics": "create",
+        "CreatePartitions": "alter",
+        "DescribeConfigs": "describe_configs",
+        **dict.fromkeys(("AlterConfigs", "IncrementalAlterConfigs"), "alter_configs"),
+    },
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: {
+        **dict.fromkeys((
+            "OffsetCommit", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "AddOffsetsToTxn", "TxnOffsetCommit",
+            "ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "ShareFetch", "ShareAcknowledge",
+            "AlterShareGroupOffsets",
+        ), "read"),
+        **dict.fromkeys((
+            "FindCoordinator", "OffsetFetch", "DescribeGroups", "ConsumerGroupDescribe", "ShareGroupDescribe",
+            "DescribeShareGroupOffsets",
+        ), "describe"),
+        **dict.fromkeys(("DeleteGroups", "OffsetDelete", "DeleteShareGroupOffsets"), "delete"),
+        "DescribeConfigs": "describe_configs",
+        "IncrementalAlterConfigs": "alter_configs",
+    },
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: {
+        **dict.fromkeys((
+            "Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit",
+        ), "write"),
+        **dict.fromkeys(("FindCoordinator", "DescribeTransactions", "ListTransactions"), "describe"),
+    },
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: {
+        **dict.fromkeys(("Produce", "InitProducerId"), "idempotent_write"),
+        **dict.fromkeys((
+            "CreateAcls", "DeleteAcls", "AlterReplicaLogDirs", "ElectLeaders", "AlterPartitionReassignments",
+            "AlterUserScramCredentials", "UpdateFeatures", "UnregisterBroker", "UnregisterController", "AddRaftVoter",
+            "RemoveRaftVoter", "WriteTxnMarkers",
+        ), "alter"),
+        **dict.fromkeys((
+            "DescribeAcls", "DescribeLogDirs", "ListPartitionReassignments", "DescribeUserScramCredentials",
+            "DescribeCluster", "DescribeQuorum", "ListGroups",
+        ), "describe"),
+        **dict.fromkeys(("DescribeConfigs", "DescribeClientQuotas", "ListConfigResources"), "describe_configs"),
+        **dict.fromkeys(("AlterConfigs", "IncrementalAlterConfigs", "AlterClientQuotas"), "alter_configs"),
+        "CreateTopics": "create",
+    },
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: {
+        "CreateDelegationToken": "create_tokens", "DescribeDelegationToken": "describe",
+    },
+}  # fmt: skip
+
+
 def error_name(code: int) -> str:
     """Return Kafka's name for an error code, or UNRECOGNISED_ERROR_<n> for one that `ErrorCode` lacks."""
     return _CODES[code].name if code in _CODES else f"UNRECOGNISED_ERROR_{code}"
@@ -897,6 +997,8 @@ def broker_error(code: int, message: str | None = None, *, remedy: str | None = 
     if remedy is None and code in _CODES:
         remedy = _CODES[code].usual_cause or None
     error = cls(text, code=code, remedy=remedy, **where)
+    if cls is AuthorizationError:
+        error.at(principal=acting_principal.get())
     error.broker_message = message or None
     return error
 

@@ -17,8 +17,8 @@ from kwire.admin.operation import broker_timeout_ms
 from kwire.admin.routed import RoutedRequests
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, LoopThread, Route, Snapshot, StateMachine, ToAny, ToController, ToNode
-from kwire.cluster.waiting import Waiter
-from kwire.errors import ConfigurationError, ErrorCode, KwireError, broker_error
+from kwire.cluster.waiting import BLOCKING, Waiter
+from kwire.errors import ConfigurationError, ErrorCode, KwireError, acting_principal, broker_error
 from kwire.protocol import Request
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -41,6 +41,8 @@ class Noun:
     def _deadline(self, timeout: float | None) -> float:
         """Return when a call ends that may take `timeout` seconds, by default request_timeout_ms."""
         check_timeout(timeout, none="wait for request_timeout_ms")
+        if self._waiter is not BLOCKING:  # `blocking` does it for threads; this is of the caller's task alone
+            acting_principal.set(self._runtime.config.principal)
         seconds = self._runtime.config.request_timeout_ms / 1000 if timeout is None else timeout
         return self._runtime.clock.now() + seconds
 

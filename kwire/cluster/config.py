@@ -110,6 +110,16 @@ class ClientConfig:
             return self.tls
         return Tls() if self.tls else None
 
+    @property
+    def principal(self) -> str:
+        """Who the client is for the brokers, as far as it knows: a broker may map that to another name."""
+        if self.sasl is not None:
+            return self.sasl.principal
+        tls = self.tls_options
+        if tls is not None and tls.cert_file is not None:
+            return f"the owner of {tls.cert_file}"
+        return "User:ANONYMOUS"
+
     @classmethod
     def option_names(cls) -> frozenset[str]:
         return frozenset(field.name for field in fields(cls))

@@ -359,7 +359,8 @@ class EventLoop:
     def enqueue_for(self, pending: PendingRequest, client: LoopClient) -> None:
         pending.client = client
         timeout_ms = client.config.request_timeout_ms if pending.timeout_ms is None else pending.timeout_ms
-        pending.deadline = self._clock.now() + timeout_ms / 1000
+        pending.waiting_since = self._clock.now()
+        pending.deadline = pending.waiting_since + timeout_ms / 1000
         pending.purpose = _purpose(pending, client, "general")
         if self._is_closed or client.has_left:
             self._finish(pending, ClosedError("the client is closed"))
@@ -565,7 +566,7 @@ class EventLoop:
             if node != NO_NODE and self.is_ready(node, pending.purpose) and not self._is_throttled(pending, node):
                 self._send(pending, node)
                 continue
-            fatal = self._fatal_failure(node, pending.purpose)
+            fatal = self._refusal(pending) or self._fatal_failure(node, pending.purpose)
             if fatal is not None:
                 self._finish(pending, fatal)
             else:
@@ -705,6 +706,19 @@ class EventLoop:
             self._brokers_tried += 1
         self._next_broker_at = self._now + _NEXT_BROKER_SECONDS
 
+    def _refusal(self, pending: PendingRequest) -> KwireError | None:
+        """Return why there is no leader to send a request to, if metadata since then says so: the client has no right.
+
+        Another request would say so by its own error; a leader is not even named.
+        """
+        route = pending.route
+        if not isinstance(route, ToLeader) or self.snapshot.at <= pending.waiting_since:
+            return None
+        topic = self.snapshot.topics.get(route.topic)
+        if topic is None or topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return None
+        return broker_error(topic.error_code, api="Metadata", topic=route.topic)
+
     def _fatal_failure(self, node: int, purpose: Purpose) -> KwireError | None:
         """Return the failure that waiting for a node (-1: for any) cannot end, if there is one."""
         if node == NO_NODE:
@@ -815,6 +829,7 @@ class EventLoop:
             for pending in machine.turn(self._now, view):
                 pending.client = client = view.client
                 timeout_ms = client.config.request_timeout_ms if pending.timeout_ms is None else pending.timeout_ms
+                pending.waiting_since = self._now
                 pending.deadline = self._now + timeout_ms / 1000
                 pending.purpose = _purpose(pending, client, view.purpose)
                 node = self._target(pending.route)

@@ -102,6 +102,7 @@ class PendingRequest:
     version: int | None = field(default=None, init=False)
     # Set by the loop while the request waits for a broker, for a back-off or for its response: `last_error` is that of
     # the last attempt, or of the lookup of its broker.
+    waiting_since: float = field(default=inf, init=False)
     deadline: float = field(default=inf, init=False)
     attempts: int = field(default=0, init=False)
     retry_at: float = field(default=0.0, init=False)

@@ -26,7 +26,7 @@ from kwire.cluster.loop import EventLoop, LoopClient
 from kwire.cluster.metadata import Snapshot
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.requests import ClusterView, PendingRequest, Purpose, Route, StateMachine, ToCoordinator
-from kwire.errors import ClosedError, KwireError, RequestTimeoutError
+from kwire.errors import ClosedError, KwireError, RequestTimeoutError, acting_principal
 from kwire.net import Clock, KafkaSelector, SystemClock
 from kwire.protocol import Request, Response
 from kwire.wire import accel
@@ -368,6 +368,7 @@ class LoopThread:
 
     def _run(self) -> None:
         error = ClosedError("the client was closed")
+        acting_principal.set(self.config.principal)
         try:
             while not self._is_closing:
                 self._loop.turn()

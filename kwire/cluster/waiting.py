@@ -19,7 +19,7 @@ from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
-from kwire.errors import RequestTimeoutError
+from kwire.errors import AuthorizationError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from kwire.cluster.thread import LoopThread
@@ -195,7 +195,11 @@ def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Cal
     def wrap(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
         @wraps(method)
         def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            return run_blocking(method(self, *args, **kwargs))
+            try:
+                return run_blocking(method(self, *args, **kwargs))
+            except AuthorizationError as error:
+                _name_principal(self, error)
+                raise
 
         return run
 
@@ -205,6 +209,13 @@ def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Cal
 def awaited(method: C) -> C:
     """Return, for a class body, a coroutine method without the underscore in its name."""
     return cast("C", _PublicMethod(method, lambda method: method))
+
+
+def _name_principal(client: object, error: AuthorizationError) -> None:
+    """Add whom the client logs in as. Errors that the loop's thread made have it."""
+    runtime = getattr(client, "_runtime", None)
+    if runtime is not None:
+        error.at(principal=runtime.config.principal)
 
 
 class Leaves(Protocol):

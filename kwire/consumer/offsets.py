@@ -563,7 +563,7 @@ class PartitionsQuery:
         elif code in UNKNOWN_TOPIC_CODES and waited >= self._unknown_topic_timeout:
             self.future.set_exception(no_such_topic(self._topic))
         elif code and code not in UNKNOWN_TOPIC_CODES and not broker_error(code).is_retriable:
-            self.future.set_exception(broker_error(code, topic=self._topic))
+            self.future.set_exception(broker_error(code, api="Metadata", topic=self._topic))
         elif waited >= self._timeout:
             self.future.set_exception(self._expired(code, view.connection_error))
         return []
@@ -573,7 +573,7 @@ class PartitionsQuery:
             return no_such_topic(self._topic)
         return timeout_error(
             "no metadata of the topic in time",
-            broker_error(code, topic=self._topic) if code else connection_error,
+            broker_error(code, api="Metadata", topic=self._topic) if code else connection_error,
             topic=self._topic,
             remedy="check that the brokers are up and that the addresses they advertise can be reached from here",
         )

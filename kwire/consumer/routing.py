@@ -31,7 +31,8 @@ def leader_of(snapshot: Snapshot, topic: str, partition: int) -> LeaderAndEpoch:
     if metadata is None:
         return _NOT_KNOWN_YET
     if metadata.error_code in PERMANENT_TOPIC_CODES:
-        return LeaderAndEpoch(NO_NODE, error=broker_error(metadata.error_code, topic=topic), is_permanent=True)
+        error = broker_error(metadata.error_code, api="Metadata", topic=topic)
+        return LeaderAndEpoch(NO_NODE, error=error, is_permanent=True)
     if 0 <= partition < len(metadata.partitions):
         found = metadata.partitions[partition]
         # A leader without an address cannot be reached before the next metadata.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import pickle
 import traceback
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,8 @@ from kwire import Sasl
 from kwire.broker import Cluster, OAuthValidator, SaslServer
 from kwire.cluster import ClientConfig
 from kwire.errors import KwireError
+from kwire.tap import Tap
+from tests.cli.running import run
 from tests.token_server import Issuer, TokenServer
 
 PLANTED = "planted-hunter2"
@@ -63,3 +67,63 @@ def secrets() -> list[str]:
     """Return the planted secret as it could be written: as it is, in base64, in hex."""
     data = PLANTED.encode()
     return [PLANTED, base64.b64encode(data).decode()[:-4], data.hex()]
+
+
+# -- what commands print and what a tap records
+
+# Commands that log in, each with its own way to show what it does.
+_COMMANDS = [
+    ["metadata", "-vv"],
+    ["versions", "-vv"],
+    ["topics", "list", "-vv"],
+    ["users", "list", "-vv"],
+    ["users", "set", "carol", "-vv"],
+    ["users", "set", "carol", "--dry-run", "-vv"],
+    ["tokens", "list", "-vv"],
+    ["configs", "get", "--broker", "1", "--all"],
+    ["cluster", "explain", "-vv"],
+    ["groups", "list", "-vv"],
+    ["produce", "t", "-vv"],
+    ["consume", "t", "-n", "1", "--from", "earliest", "-vv"],
+    ["doctor", "-vv"],
+    ["doctor", "-f", "json"],
+]
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_no_command_prints_a_secret_and_no_tap_records_one(accepts: bool, tmp_path: Path) -> None:
+    server = SaslServer({"alice": PLANTED if accepts else "other"})
+    kept = tmp_path / "token.json"
+    texts: list[str] = []
+    with (
+        Cluster(1, topics={"t": 1}, sasl=server) as cluster,
+        Tap(cluster.bootstrap, record=tmp_path / "tap.pcapng") as tap,
+    ):
+        env = {
+            "KWIRE_BOOTSTRAP": tap.address, "KWIRE_USERNAME": "alice", "KWIRE_PASSWORD": PLANTED,
+            "KWIRE_NEW_PASSWORD": f"new-{PLANTED}",
+        }  # fmt: skip
+        for args in [*_COMMANDS, ["tokens", "create", "--save", str(kept), "-vv"]]:
+            ran = run(*args, "--timeout", "5", stdin="a record\n", env=env)
+            assert (ran.code == 0) is accepts or args[0] == "doctor", (args, ran.stderr)
+            texts += [ran.stdout, ran.stderr]
+        for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+            ran = run("topics", "list", "--sasl-mechanism", mechanism, "--timeout", "5", "-vv", env=env)
+            texts += [ran.stdout, ran.stderr]
+        if accepts:
+            token = json.loads(kept.read_text())
+            by_token = Sasl.delegation_token(token["token_id"], token["password"])
+            with kwire.Admin(tap.address, sasl=by_token) as admin:
+                texts.append(repr(admin.cluster.describe()))
+    recorded = (tmp_path / "tap.pcapng").read_bytes()
+    texts.append(recorded.decode("latin-1"))
+    for options in ([], ["--annotate"], ["-f", "table"]):
+        texts.append(run("decode", *options, str(tmp_path / "tap.pcapng")).stdout)
+    assert b"alice" in recorded
+    planted = [*secrets(), *([token["password"]] if accepts else [])]
+    if accepts:
+        planted.append(base64.b64decode(token["password"]).hex())
+        assert base64.b64decode(token["password"]) not in recorded
+    for secret in planted:
+        found = [text[max(0, text.index(secret) - 200) :][:300] for text in texts if secret in text]
+        assert not found

@@ -222,6 +222,13 @@ class Sasl:
             return self.tokens.title if self.mechanism == kerberos.MECHANISM else f"a token of {self.tokens.title}"
         return f"{'delegation token' if self.is_delegation_token else 'user'} {self.username!r}"
 
+    @property
+    def principal(self) -> str:
+        """Whom a broker takes the client for, if it maps no names: "User:alice"; else what the client logs in with."""
+        if self.tokens is None and not self.is_delegation_token:
+            return f"User:{self.username}"
+        return self.identity
+
     def client(self, nonce: Nonce = new_nonce) -> SaslClient:
         """Return a new exchange with a password that is no callable."""
         if not isinstance(self.password, str) or self.mechanism not in PASSWORD_MECHANISMS:
