@@ -84,9 +84,9 @@ _COMMANDS = [
     ["cluster", "explain", "-vv"],
     ["groups", "list", "-vv"],
     ["produce", "t", "-vv"],
-    ["consume", "t", "-n", "1", "--from", "earliest", "-vv"],
+    ["consume", "t", "-o", "beginning", "-e", "-vv"],
     ["doctor", "-vv"],
-    ["doctor", "-f", "json"],
+    ["doctor", "--json"],
 ]
 
 
