@@ -299,6 +299,7 @@ class _BaseStreamReader(DataSourceStreamReader):
         self._schema = schema
         self._planner: MicroBatchPlanner | None = None
         self._publisher: ProgressPublisher | None = None
+        self._newest: Offsets | None = None  # where the partitions ended when a micro-batch was last planned
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks need neither, and a clock cannot be pickled.
@@ -391,7 +392,7 @@ if HAS_ADMISSION_CONTROL:
             self._publish(start)
             # Spark passes ReadAllAvailable, whatever the default limit, when a trigger must read everything.
             reads_all = isinstance(limit, ReadAllAvailable)
-            end = self._end_offsets()
+            self._newest = end = self._end_offsets()
             end = self._get_planner().next_end(
                 self._with_new_partitions(from_checkpoint(start), end),
                 end,
@@ -402,7 +403,8 @@ if HAS_ADMISSION_CONTROL:
 
         @with_option_names()
         def reportLatestOffset(self) -> Checkpoint:  # noqa: N802
-            return to_checkpoint(self._end_offsets())
+            # Spark asks in each trigger, right after latestOffset: as its own connector, do not ask the brokers again.
+            return to_checkpoint(self._end_offsets() if self._newest is None else self._newest)
 
         @with_option_names()
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

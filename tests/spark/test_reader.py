@@ -227,7 +227,18 @@ def test_from_the_first_to_the_last_offset(offset_reader: FakeOffsetReader) -> N
     planned = [partition.value for partition in stream_reader.partitions(start, end)]
     assert planned == [OffsetRange("t", 0, 0, 5), OffsetRange("t", 1, 0, 15)]
     assert stream_reader.latestOffset(end, ReadAllAvailable()) == {"t": {"0": 10, "1": 30}}
-    assert stream_reader.reportLatestOffset() == {"t": {"0": 10, "1": 30}}
+    assert new_reader().reportLatestOffset() == {"t": {"0": 10, "1": 30}}
+
+
+def test_a_trigger_asks_the_brokers_once_where_the_partitions_end(offset_reader: FakeOffsetReader) -> None:
+    stream_reader = new_reader()
+    start = {"t": {"0": 0, "1": 0}}
+    for end in (30, 31):
+        offset_reader.extents["t", 1] = (0, end)
+        offset_reader.requests.clear()
+        stream_reader.latestOffset(start, ReadMaxRows(5))
+        assert stream_reader.reportLatestOffset() == {"t": {"0": 10, "1": end}}
+        assert offset_reader.requests == ["ends"]
 
 
 def test_by_default_a_stream_starts_at_the_end(offset_reader: FakeOffsetReader) -> None:
