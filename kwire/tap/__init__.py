@@ -15,8 +15,9 @@ The file is a capture that `kwire decode`, `kwire.capture` and Wireshark read.
     replay.py     the requests of a capture, sent to a broker again
     live_values.py  ids and epochs of the capture, and those of now
     playback.py   the responses of a capture, served to clients
+    playback_log.py  the records of a capture by offset
 
-Imports: capture, cluster, net, session, protocol, wire.
+Imports: capture, cluster, net, session, protocol, records, wire.
 """
 
 from __future__ import annotations

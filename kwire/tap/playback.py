@@ -4,6 +4,7 @@ A request gets the response of a captured request of its API that is equal, byte
 that is equal but for what differs from run to run: ids that brokers give out, sequences, sessions, records, times. Of
 several they come in the order of the capture, and the last one again and again. Unless `strict`, any other request
 gets the response to the captured one that has the most fields in common. Broker addresses become the playback's.
+A Fetch gets what was recorded from its offset on: see `playback_log`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from kwire.net import Clock, KafkaSelector, SystemClock, Tls
 from kwire.protocol import Api, ApiKey, api
 from kwire.protocol.headers import decode_request, encode_response
 from kwire.protocol.messages.api_versions import ApiVersionsResponse
+from kwire.protocol.messages.fetch import FetchRequest
 from kwire.tap.addresses import request_key, rewritten
+from kwire.tap.playback_log import PlaybackLog
 
 _IDLE_MS = 7 * 86_400_000
 # A response with no records, at once, again and again, would keep the client and this process busy.
-_DELAYED = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
+_DELAYED = frozenset({ApiKey.SHARE_FETCH})
 _DELAY_SECONDS_MAX = 0.5
 _UNSUPPORTED_VERSION = 35
 # Fields that differ from run to run, by their JSON names.
@@ -63,7 +66,7 @@ class _Choices:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request got: `how` is equal, alike, nearest or none. `text` says what differs, or why there is nothing."""
+    """What a request got: `how` is equal, alike, nearest, by offset or none; `text` what differs, or why none."""
 
     api_name: str
     version: int
@@ -78,6 +81,7 @@ class Library:
         self._equal: dict[Any, _Choices] = defaultdict(_Choices)
         self._alike: dict[Any, _Choices] = defaultdict(_Choices)
         self._by_api: dict[ApiKey, list[_Recorded]] = defaultdict(list)
+        self.log = PlaybackLog()
         self.size = 0
         for exchange in exchanges:
             if exchange.request is None or exchange.response is None or exchange.api is None:
@@ -86,6 +90,8 @@ class Library:
             if request is None or response is None:
                 continue
             key, version = exchange.api.key, exchange.version
+            if key == ApiKey.FETCH:
+                self.log.add(exchange)
             fields = stable_fields(request.to_json(version))
             one = _Recorded(exchange, exchange.response.version, request.encode(version), fields, response)
             self._equal[key, version, one.body].recorded.append(one)
@@ -285,6 +291,8 @@ class Playback:
             return None, 0.0
         if found.key == ApiKey.PRODUCE and getattr(request, "acks", -1) == 0:
             return b"", 0.0
+        if isinstance(request, FetchRequest):
+            return self._fetched(request, version, correlation_id)
         one, answer = self._library.find(found, version, request, strict=self._strict)
         self._tell(answer)
         if one is None:
@@ -294,6 +302,12 @@ class Playback:
         except KwireError as error:
             self._tell(Answer(found.name, version, "none", f"its response does not fit version {version}: {error}"))
             return None, 0.0
+
+    def _fetched(self, request: FetchRequest, version: int, correlation_id: int) -> tuple[bytes, float]:
+        response, has_news = self._library.log.fetch(request)
+        self._tell(Answer("Fetch", version, "by offset"))
+        delay = 0.0 if has_news else min(request.max_wait_ms / 1000, _DELAY_SECONDS_MAX)
+        return b"".join(bytes(part) for part in encode_response(response, version, correlation_id)), delay
 
     def _encoded(self, one: _Recorded, found: Api, version: int, correlation_id: int) -> bytes:
         # A broker refuses a version of ApiVersions with a response of version 0.

@@ -18,6 +18,7 @@ from kwire.broker import Cluster
 from kwire.capture import Exchange, read_exchanges
 from kwire.capture.secrets import Redaction
 from kwire.errors import ConfigurationError, ConnectError
+from kwire.lint.contents import fetched
 from kwire.protocol import ApiKey
 from kwire.records import decode_batches, encode_batch
 from kwire.session import Sasl
@@ -55,6 +56,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             while found < NUMBER:
                 found += sum(1 for _ in consumer.poll(timeout=10))
             consumer.commit()
+        values(tap.address, "tx", 1, 2)
+        values(tap.address, "tx", 1, 1, isolation="read_committed")
     return path
 
 
@@ -182,7 +185,33 @@ def test_clients_meet_the_broker_of_the_capture(recorded: Path) -> None:
     assert found == {f"v{index}".encode() for index in range(NUMBER)}
     hows = Counter(one.how for one in answers)
     assert hows["equal"] > 5
+    assert hows["by offset"] >= 2
     assert hows["none"] == 0
+
+
+def test_aborted_records_stay_out_of_sight(recorded: Path) -> None:
+    with Playback(unmasked(recorded)) as playback:
+        assert values(playback.address, "tx", 1, 1, isolation="read_committed") == [b"kept"]
+
+
+@pytest.mark.parametrize("step", [3, NUMBER])
+def test_a_fetch_begins_anywhere(recorded: Path, step: int) -> None:
+    """Whatever the offset: the first record is the one there, and none is missing."""
+    whole = {
+        record.offset: record.value
+        for exchange in unmasked(recorded) if exchange.api_name == "Fetch"
+        for one in fetched(exchange) if (one.topic, one.partition) == ("t", 0)
+        for batch in decode_batches(one.struct.records or b"")
+        for record in batch.records()
+    }  # fmt: skip
+    with Playback(unmasked(recorded), strict=True) as playback:
+        for offset in range(0, max(whole) + 1, step):
+            found: list[Any] = []
+            with kwire.Consumer(playback.address) as consumer:
+                consumer.assign([("t", 0, offset)])
+                while not found or found[-1].offset < max(whole):
+                    found += consumer.poll(timeout=10)
+            assert {one.offset: one.value for one in found} == {at: whole[at] for at in whole if at >= offset}
 
 
 def test_strict(recorded: Path) -> None:
