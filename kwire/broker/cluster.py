@@ -29,7 +29,7 @@ from kwire.broker.telemetry import Push
 from kwire.errors import ClosedError, ConfigurationError
 from kwire.net import Clock, KafkaSelector, SystemClock, Tls, show_address
 from kwire.protocol import ApiKey, api
-from kwire.protocol.releases import release_versions
+from kwire.protocol.releases import RELEASES, release_versions
 from kwire.records import Batch, Record, decode_batches
 from kwire.session import SaslServer
 
@@ -118,7 +118,8 @@ class Cluster:
         self._selector = KafkaSelector(
             clock=self._clock, max_frame_bytes=parsed.max_frame_bytes, idle_timeout_ms=parsed.idle_timeout_ms
         )
-        apis = served_versions(api_versions or {}, release=parsed.version)
+        self._narrowed = dict(api_versions or {})
+        apis = served_versions(self._narrowed, release=parsed.version)
         self._server = Server(self._state, self._selector, self._clock, apis=apis, tls=tls, sasl=server)
         self._listen_host = listen_host or host
         self._host = host
@@ -323,6 +324,20 @@ class Cluster:
         name = self._main if listener is None else listener
         self._check_listener(name)
         self.call(lambda state, now: state.nodes[node].advertised.update({name: (host, port)}))
+
+    def serve_as(self, node: int, version: str | None) -> None:
+        """Let a broker serve the API versions of another Kafka release from now on, as in a rolling upgrade.
+
+        Its connections are closed; clients find the versions when they connect again. None is the newest. The rules of
+        the brokers stay those of the cluster's `version`. Raises ConfigurationError for an unknown release.
+        """
+        self._check_node(node)
+        if version is not None and version not in RELEASES:
+            raise ConfigurationError(
+                f"version is {version!r}", remedy=f"give a release such as {RELEASES[-1]}, or None"
+            )
+        apis = served_versions(self._narrowed, release=version)
+        self.call(lambda state, now: self._server.serve_as(node, apis))
 
     def tell_leader(
         self, topic: str, partition: int, leader: int | None, *, nodes: Sequence[int] | None = None

@@ -56,7 +56,7 @@ class Server:
         self._selector = selector
         self._clock = clock
         self._apis = apis
-        self._apis_of = apis_of or {}  # of brokers that serve other versions than the others
+        self._apis_of = dict(apis_of or {})  # of brokers that serve other versions than the others
         self._tls = tls
         self._sasl = sasl
         self._listeners: dict[tuple[str, int], _Bound] = {}  # by address
@@ -89,6 +89,12 @@ class Server:
         for address in [address for address, bound in self._listeners.items() if bound.broker == id]:
             del self._listeners[address]
             self._selector.stop_listening(address)
+        for node in [node for node, connection in self._connections.items() if connection.broker.id == id]:
+            self._disconnect(node)
+
+    def serve_as(self, id: int, apis: Mapping[int, range]) -> None:
+        """Let a broker serve these versions to new connections, and close those that it has."""
+        self._apis_of[id] = apis
         for node in [node for node, connection in self._connections.items() if connection.broker.id == id]:
             self._disconnect(node)
 

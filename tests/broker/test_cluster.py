@@ -28,6 +28,7 @@ from kwire.errors import (
 )
 from kwire.net import Tls
 from kwire.protocol import ApiKey
+from kwire.protocol.messages.api_versions import ApiVersionsRequest
 from kwire.protocol.messages.describe_cluster import DescribeClusterRequest
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.produce import ProduceRequest
@@ -356,3 +357,32 @@ class TestServe:
         stop.set()
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
+
+
+def test_a_broker_is_downgraded_between_two_connections(start: StartCluster) -> None:
+    cluster = start(2, topics={"t": 2}, default_replication_factor=1)
+
+    def newest_fetch(node: int) -> int:
+        return max(one.max_version for one in versions(cluster.brokers[node]) if one.api_key == ApiKey.FETCH)
+
+    with kwire.Producer(cluster.bootstrap) as producer:
+        producer.send("t", b"1", partition=0).result(timeout=60)
+        before = newest_fetch(1)
+        for node in (1, 2):
+            cluster.serve_as(node, "2.8")
+        assert newest_fetch(1) < before
+        for partition in range(2):
+            producer.send("t", b"2", partition=partition).result(timeout=60)
+        used = {record.version for record in cluster.request_log(api=ApiKey.PRODUCE)}
+        assert len(used) == 2
+        cluster.serve_as(1, None)
+        assert newest_fetch(1) == before
+    with pytest.raises(ConfigurationError, match=r"'2\.99'"):
+        cluster.serve_as(1, "2.99")
+
+
+def versions(address: tuple[str, int]) -> list[Any]:
+    client = Client(address)
+    response = client.request(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
+    client.close()
+    return list(response.api_keys)
