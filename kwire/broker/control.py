@@ -5,6 +5,7 @@
     POST   /faults         {"effect": "Delay", "ms": 50, "api": "Produce", "times": "all"}      returns its id
     DELETE /faults/ID
     POST   /brokers/ID/stop | start | freeze | thaw
+    POST   /brokers/ID/serve-as                  {"version": "3.9"}
     POST   /topics         {"name": "t", "partitions": 3, "replication_factor": 1, "configs": {}}
     DELETE /topics/NAME    POST /topics/NAME/compact
     POST   /topics/NAME/PARTITION/leader         {"broker": 2}
@@ -110,6 +111,10 @@ class _Controls:
                 return self._remove_fault(_number(id, "fault"))
             case "POST", ("brokers", id, "stop" | "start" | "freeze" | "thaw" as action):
                 return self._control_broker(_number(id, "broker"), action)
+            case "POST", ("brokers", id, "serve-as"):
+                version = None if body.get("version") is None else _field(body, "version", str)
+                self._cluster.serve_as(_number(id, "broker"), version)
+                return {}
             case "POST", ("topics",):
                 return self._create_topic(body)
             case "DELETE", ("topics", name):

@@ -363,7 +363,8 @@ def test_a_broker_is_downgraded_between_two_connections(start: StartCluster) -> 
     cluster = start(2, topics={"t": 2}, default_replication_factor=1)
 
     def newest_fetch(node: int) -> int:
-        return max(one.max_version for one in versions(cluster.brokers[node]) if one.api_key == ApiKey.FETCH)
+        found: list[int] = [one.max_version for one in versions(cluster.brokers[node]) if one.api_key == ApiKey.FETCH]
+        return found[0]
 
     with kwire.Producer(cluster.bootstrap) as producer:
         producer.send("t", b"1", partition=0).result(timeout=60)

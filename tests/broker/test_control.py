@@ -90,6 +90,7 @@ def test_brokers_and_leaders(cluster: Cluster, remote: Remote) -> None:
     remote.ok("POST", f"/brokers/{other}/start")
     remote.ok("POST", f"/brokers/{other}/freeze")
     remote.ok("POST", f"/brokers/{other}/thaw")
+    remote.ok("POST", f"/brokers/{other}/serve-as", {"version": "3.9"})
     remote.ok("POST", "/topics/t/0/told-leader", {"broker": 1, "nodes": [2]})
     assert cluster.call(lambda state, now: dict(state.told_leaders)) == {(2, "t", 0): 1}
     remote.ok("POST", "/topics/t/0/told-leader", {"broker": None})
@@ -124,6 +125,7 @@ def test_topics_logs_offsets_and_requests(cluster: Cluster, remote: Remote) -> N
         ("PUT", "/faults", None, 501, ""),
         ("DELETE", "/faults/7", None, 404, "there is no fault 7"),
         ("POST", "/brokers/9/stop", None, 400, "there is no broker 9"),
+        ("POST", "/brokers/1/serve-as", {"version": "2.99"}, 400, "version is '2.99'"),
         ("POST", "/brokers/one/stop", None, 404, "there is no broker one"),
         ("POST", "/faults", {"effect": "Delay"}, 400, "Delay"),
         ("POST", "/faults", {"effect": "Mute", "api": "Prodduce"}, 400, "there is no API 'Prodduce'"),
