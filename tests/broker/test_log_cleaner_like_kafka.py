@@ -74,7 +74,8 @@ def contents(side: Side, topic: Topic) -> list[Any]:
     return [
         (
             batch.base_offset, batch.last_offset, batch.base_sequence, batch.producer_epoch, batch.is_transactional,
-            batch.is_control, int(batch.compression) if batch.count else None, batch.max_timestamp_ms,
+            batch.is_control, int(batch.compression) if batch.count else None,
+            batch.max_timestamp_ms if not batch.is_control else None,  # a marker has the time of its broker
             delete_horizon_ms(batch.raw) is not None,
             [(row[0], row[1] if not batch.is_control else None, row[2], row[3]) for row in batch.rows()],
         )
@@ -92,7 +93,7 @@ def produce(side: Side, topic: Topic, *records: tuple[str, str | None], **fields
 
 def cleaned(pair: tuple[Side, Side], topics: tuple[Topic, Topic]) -> list[Any]:
     """Let both clean once and return what is left in both; that must be the same."""
-    before = contents(pair[0], topics[0])
+    before = contents(pair[1], topics[1])
     for side, topic in zip(pair, topics, strict=True):
         set_ratio(side, topic, "0.0")
     ours: list[Any] = []
