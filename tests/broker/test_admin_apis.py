@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kwire.broker.broker_config_table import BROKER_CONFIGS
+from kwire.broker.cluster import served_versions
 from kwire.broker.configs import BROKER, CLIENT_METRICS, GROUP, LOGGER, TABLE, TOPIC
+from kwire.broker.faults import SESSION_APIS
 from kwire.broker.ids import NO_ID
 from kwire.errors import ErrorCode
+from kwire.protocol import ApiKey
+from kwire.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.protocol.messages.alter_configs import AlterConfigsRequest
 from kwire.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kwire.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
@@ -23,6 +30,7 @@ from kwire.protocol.messages.incremental_alter_configs import IncrementalAlterCo
 from kwire.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from kwire.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kwire.protocol.messages.push_telemetry import PushTelemetryRequest
+from kwire.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.protocol.messages.update_features import UpdateFeaturesRequest
 from tests.broker.virtual_cluster import VirtualCluster
@@ -251,6 +259,32 @@ def test_the_quorum(cluster: VirtualCluster) -> None:
     assert metadata.leader_id == cluster.state.controller_id
     assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert cluster.request(1, UnregisterBrokerRequest(broker_id=99)).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "code"),
+    [(None, ErrorCode.UNSUPPORTED_VERSION), ("other", ErrorCode.INCONSISTENT_CLUSTER_ID)],
+)
+def test_voters_of_the_quorum_are_fixed(cluster_id: str | None, code: ErrorCode) -> None:
+    cluster = VirtualCluster()
+    directory = UUID(int=7)
+    add = AddRaftVoterRequest(
+        cluster_id=cluster_id, timeout_ms=1000, voter_id=4, voter_directory_id=directory, listeners=[]
+    )
+    remove = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=1, voter_directory_id=directory)
+    assert [cluster.request(1, add).error_code, cluster.request(1, remove).error_code] == [code, code]
+
+
+def test_what_a_real_broker_offers_and_this_one_does_not() -> None:
+    """Kafka 4.3.1 as it was recorded. docs/howto/test.md says why these are missing."""
+    path = Path(__file__).parents[2] / "fixtures" / "4.3.1" / "api_versions_v3_response.json"
+    offered = {ApiKey(api["apiKey"]) for api in json.loads(path.read_text())["body"]["apiKeys"]}
+    served = {ApiKey(key) for key, versions in served_versions({}, release="4.3").items() if versions}
+    assert {key.name for key in offered - served - SESSION_APIS} == {
+        "INITIALIZE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE", "WRITE_SHARE_GROUP_STATE",
+        "DELETE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE_SUMMARY", "STREAMS_GROUP_HEARTBEAT",
+        "STREAMS_GROUP_DESCRIBE",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from kwire.broker.cluster_state import ClusterState
 from kwire.broker.data_directory import DataDirectory
 from kwire.broker.log import StoredBatch
 from kwire.broker.segment_files import encode_uuid, index_entries
-from kwire.cli.logs.checkpoints import read_producers, read_text
-from kwire.cli.logs.indexes import OffsetCheck, TimeCheck, read_aborted, read_offset_index, read_time_index
-from kwire.cli.logs.segments import PositionedBatch, check_order, read_segment
 from kwire.errors import BrokerError, ConfigurationError, ErrorCode, KwireError
+from kwire.logs.checkpoints import read_producers, read_text
+from kwire.logs.indexes import OffsetCheck, TimeCheck, read_aborted, read_offset_index, read_time_index
+from kwire.logs.segments import PositionedBatch, check_order, read_segment
 from tests.broker.bench import batch
 from tests.broker.conftest import StartCluster
 from tests.broker.test_log_cleaner import batch_of, transactional

@@ -61,6 +61,7 @@ from kwire.broker.handlers.offset_fetch import OFFSET_FETCH
 from kwire.broker.handlers.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from kwire.broker.handlers.produce import PRODUCE
 from kwire.broker.handlers.push_telemetry import PUSH_TELEMETRY
+from kwire.broker.handlers.raft_voters import ADD_RAFT_VOTER, REMOVE_RAFT_VOTER
 from kwire.broker.handlers.renew_delegation_token import RENEW_DELEGATION_TOKEN
 from kwire.broker.handlers.share_acknowledge import SHARE_ACKNOWLEDGE
 from kwire.broker.handlers.share_fetch import SHARE_FETCH
@@ -76,6 +77,7 @@ from kwire.protocol import ApiKey
 _ALL: tuple[Handler[Any], ...] = (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    ADD_RAFT_VOTER,
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
@@ -129,6 +131,7 @@ _ALL: tuple[Handler[Any], ...] = (
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
     PUSH_TELEMETRY,
+    REMOVE_RAFT_VOTER,
     RENEW_DELEGATION_TOKEN,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
