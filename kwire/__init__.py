@@ -160,7 +160,7 @@ _HOMES = {
 _PACKAGES = frozenset(
     {
         "admin", "aio", "broker", "capture", "cli", "cluster", "consumer", "doctor", "errors", "lint", "logs",
-        "metrics", "net", "producer", "properties", "protocol", "queue", "records", "session", "share",
+        "metrics", "net", "pipeline", "producer", "properties", "protocol", "queue", "records", "session", "share",
         "simulation", "spark", "tap", "timeline", "tracing",
     }
 )  # fmt: skip

@@ -17,7 +17,7 @@ KWIRE = Path(__file__).parent.parent / "kwire"
 ROOMS = [
     "wire", "protocol", "records", "session", "net", "cluster", "producer", "consumer", "share", "properties", "admin",
     "queue", "aio", "metrics", "tracing", "broker", "simulation", "capture", "logs", "tap", "doctor", "lint",
-    "timeline", "spark", "cli",
+    "timeline", "spark", "pipeline", "cli",
 ]  # fmt: skip
 OPEN_TO_ALL = {"arguments", "errors", "option_checks", "option_names", "version"}
 # The parts of the standard library that only `net` may touch: sockets and clocks are arguments everywhere else.

@@ -9,9 +9,9 @@ from time import monotonic
 PATIENCE_SECONDS = 30.0
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
-    """Return when `is_so()` is true; fail after PATIENCE_SECONDS."""
-    end = monotonic() + PATIENCE_SECONDS
+def wait_until(is_so: Callable[[], object], patience: float = PATIENCE_SECONDS) -> None:
+    """Return when `is_so()` is true; fail after `patience` seconds."""
+    end = monotonic() + patience
     pause = threading.Event()
     while not is_so():
         assert monotonic() < end, "it did not happen in time"

@@ -15,8 +15,8 @@ Each command is one file; `kwire --help` imports none of them.
     verifiable.py     what the clients of Kafka's system tests have in common: properties files, events
     kcat_format.py    the format strings of `kwire consume -F`
 
-Imports: timeline, tap, lint, doctor, logs, capture, admin, broker, queue, properties, share, consumer, producer,
-cluster, net, session, protocol, records, wire.
+Imports: pipeline, timeline, tap, lint, doctor, logs, capture, admin, broker, queue, properties, share, consumer,
+producer, cluster, net, session, protocol, records, wire.
 """
 
 from __future__ import annotations

@@ -32,6 +32,12 @@ class Histogram:
         self.max = max(self.max, number)
         self._counts[floor(log(max(number, _LEAST)) / _LOG_STEP)] += 1
 
+    def merge(self, other: Histogram) -> None:
+        """Add all numbers of another one."""
+        self.n += other.n
+        self.max = max(self.max, other.max)
+        self._counts.update(other._counts)
+
     def quantile(self, share: float) -> float:
         """Return the number that this share of all is not above; 0 without any."""
         left = share * self.n

@@ -146,7 +146,7 @@ class CaptureReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        files = find_files(self._paths, _is_capture)
+        files = list_captures(self._paths)
         # The largest first: a task that begins last should not be the longest.
         return [InputPartition(file) for file in sorted(files, key=lambda file: -file.size)]
 
@@ -157,8 +157,13 @@ class CaptureReader(DataSourceReader):
             yield from read_capture_table(lambda: open_file(path), path, self._options, self._schema)
 
 
-def _is_capture(path: PurePosixPath) -> bool:
-    return path.name.endswith(_ENDINGS)
+def list_captures(paths: list[str]) -> list[File]:
+    """Return the captures at these paths, sorted. Raises ConfigurationError for a path without any."""
+
+    def is_capture(path: PurePosixPath) -> bool:
+        return path.name.endswith(_ENDINGS)
+
+    return find_files(paths, is_capture)
 
 
 def read_capture_table(

@@ -1,0 +1,87 @@
+"""An archive: topics as Parquet files, partitioned by topic, date and hour of the records' timestamps (UTC).
+
+    archive/topic=orders/date=2026-01-31/hour=13/part-....parquet
+
+Columns are those of `format("kwire")`: key, value, partition, offset, timestamp, timestampType, headers. Spark's file
+sink writes it and notes in `_spark_metadata` which files count, so what a killed run left behind does not.
+`open_archive` respects that without Spark, also after the archive was moved.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from kwire.errors import ConfigurationError
+
+METADATA = "_spark_metadata"
+_COMPACT = ".compact"
+
+
+def open_archive(path: str, topic: str) -> Any:
+    """Return the files of a topic that count as a pyarrow dataset. Raises ConfigurationError if there is none."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    files = archived_files(Path(path), topic)
+    if not files:
+        raise ConfigurationError(f"{path} has no records of topic {topic}", remedy="check the path and the topic")
+    return ds.dataset(
+        [str(file) for file in files], format="parquet",
+        schema=pa.schema([
+            ("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("us", "UTC")), ("timestampType", pa.int32()),
+            ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
+        ]),
+    )  # fmt: skip
+
+
+def archived_files(root: Path, topic: str) -> list[Path]:
+    """Return the Parquet files of a topic that count, sorted."""
+    folder = root / f"topic={topic}"
+    found = sorted(folder.rglob("*.parquet")) if folder.is_dir() else []
+    counted = committed(root)
+    if counted is not None:
+        found = [file for file in found if file.relative_to(root).as_posix() in counted]
+    return found
+
+
+def committed(root: Path) -> set[str] | None:
+    """Return the files that Spark's file sink has committed, relative to the archive; None without its log.
+
+    The log has a file per micro-batch, each with a JSON line per Parquet file, and now and then a compact file with all
+    lines up to there.
+    """
+    log = root / METADATA
+    if not log.is_dir():
+        return None
+    batches = {int(file.name): file for file in log.iterdir() if file.name.isdigit()}
+    compact = {
+        int(file.name.removesuffix(_COMPACT)): file
+        for file in log.iterdir()
+        if file.name.endswith(_COMPACT) and file.name.removesuffix(_COMPACT).isdigit()
+    }
+    last = max(compact, default=-1)
+    read = ([compact[last]] if compact else []) + [file for number, file in sorted(batches.items()) if number > last]
+    found: set[str] = set()
+    for file in read:
+        version, *lines = file.read_text("utf-8").splitlines()
+        if version != "v1":
+            raise ConfigurationError(
+                f"{file} has version {version}, not v1", remedy="read the archive with Spark: spark.read.parquet"
+            )
+        for line in filter(None, lines):
+            path = _below(json.loads(line)["path"])
+            if path is not None:
+                found.add(path)
+    return found
+
+
+def _below(uri: str) -> str | None:
+    """Return the part of a path from topic=... on: the archive may have been moved since."""
+    # A URI has the characters of a folder's name twice escaped, by Hive and by the URI.
+    path = unquote(urlparse(uri).path)
+    at = path.rfind("/topic=")
+    return path[at + 1 :] if at >= 0 else None
