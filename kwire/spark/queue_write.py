@@ -24,8 +24,7 @@ from kwire.producer.accumulator import murmur2_partition
 from kwire.queue import Service
 from kwire.queue.backend import QueuePlace
 from kwire.queue.envelope import Envelope
-from kwire.queue.markers import PREFIX
-from kwire.queue.markers import overhead
+from kwire.queue.markers import PREFIX, overhead
 from kwire.queue.options import QueueOptions
 from kwire.queue.share_setup import topic_of
 from kwire.spark.columns import ARROW_TYPES
