@@ -36,6 +36,7 @@ def main(bootstrap: str, transactional_id: str = "doubler-0") -> None:
                 raise  # fenced, or not authorized: another program has taken over, or somebody must look
             except (kwire.AbortableError, kwire.GroupError) as error:
                 print(f"aborted, the batch is read again: {error}", file=sys.stderr)
+                batch.rewind()  # the error may have come before send_offsets
                 continue
             transactions += 1
             print(f"up to {batch.next_offsets()}", flush=True)

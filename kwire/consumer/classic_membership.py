@@ -46,6 +46,7 @@ from kwire.consumer.subscription import Subscription
 from kwire.consumer.topic_watch import TopicWatch
 from kwire.errors import (
     BrokerError,
+    ClosedError,
     ConfigurationError,
     ErrorCode,
     GroupError,
@@ -128,7 +129,9 @@ class ClassicMembership(GroupMember):
 
     @property
     def is_rebalancing(self) -> bool:
-        return self.state in (MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE)
+        if self.state in (MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE):
+            return True
+        return 0 < self.context.commits.generation.generation_id < self.epoch  # its SyncGroup got no assignment
 
     def topics(self) -> Collection[str]:
         topics = self._topics | {topic for topic, _ in self.steps.owned}
@@ -385,7 +388,7 @@ class ClassicMembership(GroupMember):
         if response.protocol_type not in (None, _PROTOCOL_TYPE) or response.protocol_name not in self._assignors:
             self._fail(self._no_common_assignor())
             return
-        self.set_generation(response.member_id, response.generation_id)
+        self.set_generation(response.member_id, response.generation_id, is_assigned=False)
         self.state = MemberState.COMPLETING_REBALANCE
         self._session_since = now
         self._heartbeat_at = now + self.options.heartbeat_interval_ms / 1000
@@ -521,6 +524,7 @@ class ClassicMembership(GroupMember):
             self._demand_rejoin("the assignment has topics that this member does not subscribe to")
             self._slow_down(now)
             return
+        self.set_generation(self.member_id, self.epoch)
         self._check_round()
         if self._must_review and self._demand is None:
             self._outbox.append(self._review_request())
@@ -664,6 +668,9 @@ class ClassicMembership(GroupMember):
 
         def build(version: int) -> HeartbeatRequest:
             nonlocal sent
+            if self.epoch < 0:  # the membership has ended while the request waited for the coordinator
+                self._heartbeat = None
+                raise ClosedError("the membership is over", group=self.options.group)
             sent = self.member_id, self.epoch
             return HeartbeatRequest(
                 group_id=self.options.group,

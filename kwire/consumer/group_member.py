@@ -498,9 +498,17 @@ class GroupMember(ABC):
         self.context.poll_timer.wake = None
         return True
 
-    def set_generation(self, member_id: str, epoch: int) -> None:
-        """Set who the member is from now on, for heartbeats, commits and transactions."""
+    def set_generation(self, member_id: str, epoch: int, *, is_assigned: bool = True) -> None:
+        """Set who the member is from now on, for heartbeats, commits and transactions.
+
+        Without `is_assigned` it has no assignment of this generation yet. What it owns is of the one before, and its
+        commits say so (as in Java, whose group metadata change with the response to SyncGroup).
+        """
         self.member_id, self.epoch, self.steps.epoch = member_id, epoch, epoch
+        if is_assigned:
+            self._name_in_commits(member_id, epoch)
+
+    def _name_in_commits(self, member_id: str, epoch: int) -> None:
         commits = self.context.commits
         # Brokers accept offsets of a transaction that names no member (KIP-447), so a lost one keeps its name there.
         named = member_id or commits.generation.member_id

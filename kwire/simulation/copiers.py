@@ -173,6 +173,7 @@ class CopyProcess(Process):
     async def _copy(self, batch: PolledBatch) -> None:
         """Copy the batch, and sometimes more, in a transaction, as in a `with` block of `transaction()`."""
         copied: list[tuple[TopicPartition, int, int]] = []
+        batches = [batch]
         try:
             await self.producer.begin(_STEP_SECONDS)
             self._began = self.world.now()
@@ -180,6 +181,7 @@ class CopyProcess(Process):
             while self._random.random() < 0.25:
                 more = await self._poll()
                 if len(more):
+                    batches.append(more)
                     await self._transfer(more, copied)
             if self._random.random() < 0.1:
                 raise MindChangedError
@@ -187,6 +189,8 @@ class CopyProcess(Process):
         except Exception as error:
             self._check_cause(error)
             await self.producer.abort_after(error, _STEP_SECONDS)
+            for each in reversed(batches):
+                each.rewind()  # begin() may have failed, so that send_offsets() never got it
             for partition, ownership, first in reversed(copied):
                 if self._ownerships.get(partition) == ownership:
                     self._note("sought", partition, first)

@@ -2,6 +2,7 @@
 
 throttle      a request is written to a broker on a connection that the broker has throttled (KIP-219)
 old epoch     a request has a generation or a member epoch older than one that the member was given (I7)
+early epoch   a commit names a generation of which the member has no assignment yet
 heartbeat     a member in its group asks for no heartbeat for longer than the interval (I8); to send one may take a new
               connection
 fetched back  a partition is fetched from an offset below what the program has got, and nobody sought back (I3)
@@ -28,7 +29,7 @@ from kwire.protocol.messages.join_group import JoinGroupRequest, JoinGroupRespon
 from kwire.protocol.messages.leave_group import LeaveGroupRequest
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest
 from kwire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from kwire.protocol.messages.sync_group import SyncGroupRequest
+from kwire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.simulation.checker import Anomaly
 from kwire.simulation.group_history import TopicPartition
 
@@ -66,6 +67,8 @@ class MemberConduct:
         self._checks_interval = checks_interval
         self._muted_until: dict[tuple[int, str], float] = {}
         self._epoch = -1  # the newest that the member was given, of its membership of now
+        self._has_assignment = True  # of this epoch
+        self._assigned_epoch = -1  # the newest with an assignment
         self._next_heartbeat: float | None = None  # when one is due at the latest; None while none has to be sent
         self._heartbeats = 0  # asked for, without a response
 
@@ -114,7 +117,7 @@ class MemberConduct:
             case ConsumerGroupHeartbeatRequest() | ShareGroupHeartbeatRequest():
                 self._check_epoch(name, request.member_epoch)
             case OffsetCommitRequest() if request.generation_id_or_member_epoch >= 0:
-                self._check_epoch(name, request.generation_id_or_member_epoch)
+                self._check_commit(request.generation_id_or_member_epoch)
             case FetchRequest():
                 self._check_fetch(request)
             case _:
@@ -125,6 +128,12 @@ class MemberConduct:
     def _check_epoch(self, name: str, epoch: int) -> None:
         if epoch < self._epoch:
             self._find("old epoch", f"{name} with {epoch}, and the member was given {self._epoch}")
+
+    def _check_commit(self, epoch: int) -> None:
+        if self._has_assignment:
+            self._check_epoch("OffsetCommit", epoch)
+        elif epoch == self._epoch != self._assigned_epoch:
+            self._find("early epoch", f"OffsetCommit with {epoch}, and the member has no assignment of it")
 
     def _check_pace(self) -> None:
         if not self._checks_interval or self._next_heartbeat is None or self._heartbeats:
@@ -144,8 +153,10 @@ class MemberConduct:
     def _gets(self, result: Response | KwireError | None, throttled: float) -> None:
         match result:
             case JoinGroupResponse() if not result.error_code:
-                self._epoch = result.generation_id
+                self._epoch, self._has_assignment = result.generation_id, False
                 self._next_heartbeat = self._now() + self._interval + throttled
+            case SyncGroupResponse() if not result.error_code:
+                self._has_assignment, self._assigned_epoch = True, self._epoch
             case HeartbeatResponse() if not result.error_code:
                 self._next_heartbeat = self._now() + self._interval + throttled
             case ConsumerGroupHeartbeatResponse() | ShareGroupHeartbeatResponse() if (

@@ -895,6 +895,42 @@ def test_s26_a_commit_of_the_old_generation_during_a_join_loses_nothing() -> Non
     assert world.caller.kinds() == ["assigned", "assigned"]
 
 
+def test_a_commit_names_a_generation_only_with_its_assignment() -> None:
+    """Until SyncGroup has a response what it owns is of the generation before (Java: `generationIfStable`).
+
+    A coordinator that has converted the group accepts commits of the new one, also of partitions that others have.
+    """
+    world = World()
+    world.joined(*T)
+    world.heartbeat(E.REBALANCE_IN_PROGRESS)
+    world.respond_join(world.turn_one("JoinGroup"))
+    sync = world.turn_one("SyncGroup")
+    early = world.commit({T[0]: 7})
+    sent = world.turn_one("OffsetCommit")
+    assert (sent.request.generation_id_or_member_epoch, world.membership.member().epoch) == (1, 2)
+    respond_commit(sent, E.ILLEGAL_GENERATION)
+    assert isinstance(early.error, RebalanceInProgressError)
+    respond_sync(sync, *T)
+    world.turn()
+    world.commit({T[0]: 8})
+    assert world.until("OffsetCommit", 1.0).request.generation_id_or_member_epoch == 2
+    assert "lost" not in world.caller.kinds()
+
+
+def test_a_commit_after_a_lost_sync_meets_a_rebalance() -> None:
+    world = World()
+    world.joined(*T)
+    world.heartbeat(E.REBALANCE_IN_PROGRESS)
+    world.respond_join(world.turn_one("JoinGroup"))
+    world.turn_one("SyncGroup").fail()
+    early = world.commit({T[0]: 7})
+    respond_commit(world.until("OffsetCommit", 1.0), E.ILLEGAL_GENERATION)
+    assert isinstance(early.error, RebalanceInProgressError)
+    world.respond_join(world.until("JoinGroup", 2.0))
+    world.sync(*T)
+    assert "lost" not in world.caller.kinds()
+
+
 def test_s24_commits_that_fail_cause_no_join() -> None:
     """S24 (PLT PR 370): for 60 s."""
     world = World()

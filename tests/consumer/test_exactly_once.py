@@ -71,6 +71,33 @@ def test_an_abort_has_the_batch_read_again(cluster: Cluster, protocol: str) -> N
     assert written(cluster) == list(range(300))
 
 
+def test_a_batch_whose_transaction_did_not_begin_is_rewound(cluster: Cluster) -> None:
+    """An error before send_offsets, which the producer cannot connect with the batch: the program gives it back."""
+    fill(cluster, "t", 0, range(300))
+    with (
+        Producer(cluster.bootstrap, transactional_id="x") as producer,
+        Consumer(cluster.bootstrap, **options("classic")) as consumer,
+    ):
+        consumer.subscribe(["t"])
+        done = attempts = 0
+        while done < 300:
+            batch = consumer.poll_batch(100, timeout=PATIENCE)
+            attempts += 1
+            try:
+                with producer.transaction():
+                    if attempts % 2:
+                        raise LookupError("mine")
+                    for record in batch:
+                        producer.send("out", record.value)
+                    producer.send_offsets(batch, group=consumer)
+                done += len(batch)
+            except LookupError:
+                batch.rewind()
+        assert attempts == 6
+        assert cluster.committed("g") == {("t", 0): 300}
+    assert written(cluster) == list(range(300))
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_transaction_whose_partitions_were_taken_away_is_not_committed(cluster: Cluster, protocol: str) -> None:
     for partition in range(2):

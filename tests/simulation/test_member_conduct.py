@@ -14,10 +14,13 @@ from kwire.protocol.messages.fetch import FetchRequest
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest
+from kwire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.simulation.group_history import TopicPartition
 from kwire.simulation.member_conduct import MemberConduct
 
 JOIN: Any = JoinGroupRequest(group_id="g", session_timeout_ms=1, member_id="m", protocol_type="consumer", protocols=[])
+SYNC = SyncGroupRequest(group_id="g", generation_id=4, member_id="m", assignments=[])
+SYNCED = SyncGroupResponse(error_code=0, assignment=b"")
 JOINED = JoinGroupResponse(
     error_code=0, generation_id=4, protocol_name="range", leader="m", member_id="m", members=[]
 )  # fmt: skip
@@ -120,9 +123,31 @@ def test_an_older_epoch_until_the_member_joins_anew() -> None:
 def test_a_commit_without_a_generation_is_no_old_one() -> None:
     story = Story()
     story.send(JOIN, JOINED)
+    story.send(SYNC, SYNCED)
     for generation, found in ((-1, []), (4, []), (3, ["old epoch"])):
-        story.send(OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=generation, topics=[]))
+        story.send(commit(generation))
         assert story.kinds() == found
+
+
+def test_a_commit_before_the_assignment_of_its_generation() -> None:
+    story = Story()
+    story.send(JOIN, JOINED)
+    story.send(commit(3))
+    assert story.kinds() == [], "that of the generation before"
+    story.send(commit(4))
+    assert story.kinds() == ["early epoch"]
+
+
+def test_a_member_that_joins_its_generation_again_may_commit() -> None:
+    story = Story()
+    for request, response in ((JOIN, JOINED), (SYNC, SYNCED), (JOIN, JOINED)):
+        story.send(request, response)
+    story.send(commit(4))
+    assert story.kinds() == []
+
+
+def commit(generation: int) -> OffsetCommitRequest:
+    return OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=generation, topics=[])
 
 
 def test_a_throttled_connection() -> None:
