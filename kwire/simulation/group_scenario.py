@@ -134,9 +134,10 @@ class GroupScenario(Scenario):
     member_settings: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     member_config: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _GROUP_CONFIG)
     commits: Sequence[str] = ("auto", "auto", "marks", "manual", "async")
-    protocol: str = "classic"
+    protocol: str = "classic"  # or "consumer", "share", "classic+consumer"
     same: tuple[str, ...] = ()  # settings that are the same for all members
     static_share: float = 0.0  # of the members
+    rolls: Sequence[Mapping[str, Sequence[Any]]] = ()  # each process of a member has the choices of one of these
     kind: GroupKind = "consumers"
 
     def plan(self, seed: int) -> Plan:
@@ -225,6 +226,17 @@ GROUP_SCENARIOS: Mapping[str, Scenario] = {
             faults_max=10,
         ),
         _group(
+            "rolling",
+            "each process of a member speaks the classic protocol or KIP-848's, so that the group is converted",
+            member_settings=_PATIENT,
+            rolls=(_CLASSIC, _CONSUMER, {"group_protocol": ("auto",)}),
+            protocol="classic+consumer",
+            static_share=0.3,
+            # Not those that keep a SyncGroup from its member: Kafka, too, gives away what it has not given up then.
+            faults={**_MEMBER_FAULTS, "kill": 8, "close member": 8, "move": 2, "lag": 2, "metadata": 2},
+            faults_max=12,
+        ),
+        _group(
             "copiers",
             "classic members that copy what they read in transactions, of both protocols, and all faults",
             **_COPIERS,
@@ -268,11 +280,12 @@ class _GroupDraw(Draw):
         producer: dict[str, Any] = {}
         if scenario.kind == "copiers":
             producer = self._choose(_PRODUCER)
+        rolls = tuple(self._choose(random.choice(scenario.rolls)) for _ in range(3 if scenario.rolls else 0))
         commits = random.choice(scenario.commits)
         settings["commit"] = commits if commits in ("auto", "marks") else "manual"
         return MemberPlan(
             name=name, settings=settings, config=config, commits=commits, work=work, poll=poll, starts_at=starts_at,
-            producer=producer,
+            producer=producer, rolls=rolls,
         )  # fmt: skip
 
     def _member(self) -> str:
@@ -300,10 +313,14 @@ class _GroupDraw(Draw):
             "throttle": lambda: Throttle(
                 at=self._when(), node=self._node(), ms=random.randint(1, 800), times=random.randint(1, 4), is_all=True
             ),
-            "group request": lambda: self._request(_APIS[self._group.protocol]),
+            "group request": lambda: self._request(self._apis()),
             "transaction request": lambda: self._request(_TRANSACTION_APIS),
         }  # fmt: skip
         return [makers[kind]()] if kind in makers else super()._make(kind)
+
+    def _apis(self) -> Sequence[ApiKey]:
+        protocols = self._group.protocol.split("+")
+        return _APIS[protocols[0] if len(protocols) == 1 else self._random.choice(protocols)]
 
     def _request(self, apis: Sequence[ApiKey]) -> Disturbance:
         random = self._random

@@ -45,6 +45,7 @@ class MemberPlan:
     work       seconds for a record: shortest and longest
     poll       seconds that a poll may take
     producer   options of its producer, if it copies what it reads in transactions
+    rolls      further options of its processes, one after the other and again from the first: a rolling upgrade
     """
 
     name: str
@@ -55,6 +56,11 @@ class MemberPlan:
     poll: float = 0.5
     starts_at: float = 0.0
     producer: Mapping[str, Any] = field(default_factory=dict)
+    rolls: Sequence[Mapping[str, Any]] = ()
+
+    def settings_of(self, number: int) -> Mapping[str, Any]:
+        """Return the consumer's options in the process with this number."""
+        return {**self.settings, **self.rolls[number % len(self.rolls)]} if self.rolls else self.settings
 
 
 class CallbackFailedError(Exception):
@@ -166,14 +172,15 @@ class Process:
         self.member = member
         self.world = member.net.world
         self._handed: dict[TopicPartition, int] = {}  # the next offset, of each partition that is owned
+        settings = member.plan.settings_of(len(member.processes))
         self.conduct = MemberConduct(
             name, self.world.now, lambda: self.consumer.thread.snapshot, self._handed,
-            interval=member.plan.settings.get("heartbeat_interval_ms", 3_000) / 1000,
+            interval=settings.get("heartbeat_interval_ms", 3_000) / 1000,
             checks_interval=member.is_undisturbed,
         )  # fmt: skip
         self.consumer = self._new_consumer(
-            member.net, name, Random(random.getrandbits(64)), member.plan.config, member.plan.settings,
-            member.bootstrap, self._watch,
+            member.net, name, Random(random.getrandbits(64)), member.plan.config, settings, member.bootstrap,
+            self._watch,
         )  # fmt: skip
         self._random = random
         self._plan = member.plan
