@@ -13,6 +13,7 @@ Each command is one file; `kwire --help` imports none of them.
     message_json.py   messages as Kafka's JSON
     record_json.py    records and batches as JSON
     verifiable.py     what the clients of Kafka's system tests have in common: properties files, events
+    viewer.py         the screen of `kwire view` and `kwire tap --ui`
     kcat_format.py    the format strings of `kwire consume -F`
 
 Imports: pipeline, timeline, tap, lint, doctor, logs, capture, admin, broker, queue, properties, share, consumer,
@@ -26,7 +27,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 # The packages of the extra `cli` (and of `zstd`), and what brings each.
-_EXTRAS = {"click": "cli", "rich": "cli", "zstandard": "zstd"}
+_EXTRAS = {"click": "cli", "rich": "cli", "textual": "tui", "zstandard": "zstd"}
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

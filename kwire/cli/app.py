@@ -51,6 +51,7 @@ COMMANDS = {
     "tokens": "Delegation tokens: create, list, renew, expire.",
     "client-metrics": "Metrics that clients push: list, set, delete.",
     "cluster": "The cluster: describe, explain, features, quorum, voters.",
+    "view": "Look through a capture on the terminal.",
     "stats": "Count a capture: rates, sizes, latencies, errors, records.",
     "timeline": "Draw a capture over time.",
     "lint": "Say what clients and brokers do wrong in captures.",

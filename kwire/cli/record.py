@@ -17,7 +17,7 @@ which kwire decode, lint, stats, timeline, diff and replay read, and Wireshark.
     kwire record traffic.pcapng -b broker:9092 --listen 127.0.0.1:9092
     kwire record traffic.pcapng -b broker:9092 --exec 'pytest tests/'
 """
-_LEFT_OUT = ("record", "where")  # the first is the argument; a capture has everything
+_LEFT_OUT = ("record", "where", "has_ui")  # the first is the argument; a capture has everything
 
 assert tap.command.callback is not None
 command = click.Command(
@@ -26,6 +26,6 @@ command = click.Command(
         click.Argument(["record"], metavar="FILE"),
         *(param for param in tap.command.params if param.name not in _LEFT_OUT),
     ],
-    callback=functools.partial(tap.command.callback, where=None, shows=False),
+    callback=functools.partial(tap.command.callback, where=None, has_ui=False, shows=False),
     help=_HELP,
 )

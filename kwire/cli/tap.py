@@ -19,6 +19,7 @@ from kwire.cli.output import Output, counted, output_options
 
 if TYPE_CHECKING:
     from kwire.capture.filters import Filter
+    from kwire.cli.viewer import Viewer
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
@@ -70,6 +71,7 @@ def _parse_size(ctx: click.Context, param: click.Parameter, value: str | None) -
 @click.option("--key-in", type=_FILE, metavar="FILE", help="Private key of --tls-in, PEM.")
 @click.option("--chaos", type=_FILE, metavar="RULES.TOML", help="Disturb the traffic by rules; see docs/howto/tap.md.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the chances of --chaos.")
+@click.option("--ui", "has_ui", is_flag=True, help="Show exchanges on the whole terminal, as kwire view does.")
 @click.option(
     "--exec",
     "program",
@@ -83,7 +85,7 @@ def command(
     listen: tuple[str, int], advertise: str | None, where: Filter | None, record: str | None, rotate_bytes: int | None,
     keep: int | None, show_secrets: bool, redacts: tuple[str, ...], unsafe_record: bool, cert_in: str | None,
     key_in: str | None, chaos: str | None, seed: int, program: str | None, connection: ConnectionOptions,
-    output: Output, shows: bool = True,
+    output: Output, has_ui: bool, shows: bool = True,
 ) -> ExitCode | int:  # fmt: skip
     """Show, record and disturb what clients and brokers say.
 
@@ -107,6 +109,9 @@ def command(
         raise click.UsageError("the capture would have passwords: leave out --show-secrets, or add --unsafe-record")
     if (cert_in is None) != (key_in is None):
         raise click.UsageError("--tls-in and --key-in go together")
+    if has_ui and (program is not None or output.quiet):
+        raise click.UsageError("--ui has the terminal for itself: leave out --exec and -q")
+    viewer = _viewer(connection.bootstrap, where) if has_ui else None
     table = PairTable(output, None)
 
     def show(exchange: Any) -> None:
@@ -117,20 +122,37 @@ def command(
         sys.stdout.flush()
 
     tls = connection.tls
-    on_exchange = show if shows and not output.quiet else None
+    on_remark = output.note if viewer is None else _unheard
+    on_exchange = viewer.feed if viewer is not None else show if shows and not output.quiet else None
     with Tap(
         connection.bootstrap, listen=listen, advertise=advertise, record=record, rotate_bytes=rotate_bytes, keep=keep,
-        on_exchange=on_exchange, where=where, redaction=redaction(show_secrets, redacts),
-        tls=tls, sasl=connection.sasl, tls_in=Tls(cert_file=cert_in, key_file=key_in) if cert_in else None,
-        chaos=load_rules(chaos) if chaos else (), seed=seed, on_remark=output.note,
+        on_exchange=on_exchange, where=where if viewer is None else None,
+        redaction=redaction(show_secrets, redacts), tls=tls, sasl=connection.sasl,
+        tls_in=Tls(cert_file=cert_in, key_file=key_in) if cert_in else None,
+        chaos=load_rules(chaos) if chaos else (), seed=seed, on_remark=on_remark,
     ) as tap:  # fmt: skip
         click.echo(f"kwire: listening on {tap.address} for {connection.bootstrap}", err=True)
         try:
-            status: int = _run(program, tap.address) if program is not None else _wait(tap)
+            status: int = ExitCode.OK
+            if viewer is not None:
+                viewer.place = f"{tap.address} for {connection.bootstrap}"
+                viewer.run()
+            else:
+                status = _run(program, tap.address) if program is not None else _wait(tap)
         except KeyboardInterrupt:
             status = ExitCode.OK
     output.note(f"{counted(tap.exchanges, 'exchange')}{f' in {record}' if record else ''}")
     return status
+
+
+def _unheard(text: str) -> None:
+    """Take a remark for which the screen has no place."""
+
+
+def _viewer(bootstrap: str, where: Filter | None) -> Viewer:
+    from kwire.cli.viewer import Viewer
+
+    return Viewer(title=bootstrap, where=where)
 
 
 def _wait(tap: Any) -> int:
