@@ -13,6 +13,7 @@ Each command is one file; `kwire --help` imports none of them.
     message_json.py   messages as Kafka's JSON
     record_json.py    records and batches as JSON
     verifiable.py     what the clients of Kafka's system tests have in common: properties files, events
+    profiles.py       connection options under a name
     viewer.py         the screen of `kwire view` and `kwire tap --ui`
     kcat_format.py    the format strings of `kwire consume -F`
 

@@ -181,6 +181,14 @@ def _show_version(context: click.Context, option: click.Parameter, is_requested:
         context.exit()
 
 
+def _show_help_json(context: click.Context, option: click.Parameter, is_requested: bool) -> None:
+    if is_requested and not context.resilient_parsing:
+        import json
+
+        click.echo(json.dumps(context.command.to_info_dict(context), default=str, ensure_ascii=False))
+        context.exit()
+
+
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
 @click.option(
     "-V",
@@ -190,6 +198,14 @@ def _show_version(context: click.Context, option: click.Parameter, is_requested:
     expose_value=False,
     callback=_show_version,
     help="Show the version and the implementation in use, and exit.",
+)
+@click.option(
+    "--help-json",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_help_json,
+    help="Print all commands with their options as JSON, and exit.",
 )
 @click.option("-v", "--verbose", count=True, help="Log connections to stderr; -vv: also each request and response.")
 @click.pass_context

@@ -68,6 +68,10 @@ class ConnectionOptions:
 # Outermost last, so that --help lists them in this order.
 _OPTIONS = [
     click.option(
+        "--profile", metavar="NAME", envvar="KWIRE_PROFILE", show_envvar=True,
+        help="Connection options under this name in ~/.config/kwire/config.toml.",
+    ),
+    click.option(
         "-b", "--bootstrap", metavar="HOST:PORT,...", envvar="KWIRE_BOOTSTRAP", show_envvar=True,
         help="Brokers to connect to first; one reachable broker is enough.",
     ),
@@ -100,10 +104,23 @@ def connection_options(
 
     @functools.wraps(command)
     def wrapped(
-        *args: Any, bootstrap: str | None, timeout: float, tls: bool, cafile: str | None, cert: str | None,
-        key: str | None, insecure: bool, sasl_mechanism: str | None, username: str | None, password: str | None,
-        password_file: str | None, command_config: str | None, extra: tuple[str, ...], **kwargs: Any,
+        *args: Any, profile: str | None, bootstrap: str | None, timeout: float, tls: bool, cafile: str | None,
+        cert: str | None, key: str | None, insecure: bool, sasl_mechanism: str | None, username: str | None,
+        password: str | None, password_file: str | None, command_config: str | None, extra: tuple[str, ...],
+        **kwargs: Any,
     ) -> Any:  # fmt: skip
+        if profile:
+            given_options: dict[str, Any] = {
+                "bootstrap": bootstrap, "timeout": timeout, "tls": tls, "cafile": cafile, "cert": cert, "key": key,
+                "insecure": insecure, "sasl_mechanism": sasl_mechanism, "username": username,
+                "password_file": password_file, "command_config": command_config,
+            }  # fmt: skip
+            read = _of_profile(profile, given_options)
+            bootstrap, timeout, tls, cafile, cert, key, insecure = (read[name] for name in list(read)[:7])
+            sasl_mechanism, username, password_file, command_config = (read[name] for name in list(read)[7:11])
+            of_profile = read["options"]
+        else:
+            of_profile = {}
         if not bootstrap and needs_address:
             raise click.UsageError("no broker given: add -b HOST:PORT, or set KWIRE_BOOTSTRAP")
         given = {"tls": tls, "cafile": cafile, "cert": cert, "key": key, "insecure": insecure}
@@ -119,7 +136,7 @@ def connection_options(
             timeout=timeout,
             tls=chosen,
             sasl=sasl,
-            extra=named_values(extra),
+            extra={**of_profile, **named_values(extra)},
         )
         return command(*args, connection=connection, **kwargs)
 
@@ -131,6 +148,24 @@ def connection_options(
     for option in reversed([*_OPTIONS, extra_option]):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+def _of_profile(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options, those that were not given taken from a profile, and `options`, those of -X there."""
+    from click.core import ParameterSource
+
+    from kwire.cli.profiles import read_profile
+
+    context = click.get_current_context()
+    weaker = {ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP}
+    if context.get_parameter_source("profile") == ParameterSource.COMMANDLINE:
+        weaker.add(ParameterSource.ENVIRONMENT)
+    profile = read_profile(name)
+    found = {
+        option: profile[option] if option in profile and context.get_parameter_source(option) in weaker else value
+        for option, value in given.items()
+    }
+    return {**found, "options": profile.get("options", {})}
 
 
 def producer_options(command: Command) -> Command:

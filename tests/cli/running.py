@@ -23,7 +23,9 @@ class Ran(NamedTuple):
 
 def run(*args: str, stdin: str | bytes = b"", env: dict[str, str] | None = None) -> Ran:
     """Run `kwire ARGS`, without the KWIRE_ settings of the environment."""
-    hidden = dict.fromkeys(("KWIRE_BOOTSTRAP", "KWIRE_USERNAME", "KWIRE_PASSWORD", "KWIRE_KEY_PASSWORD"))
+    hidden = dict.fromkeys(
+        ("KWIRE_BOOTSTRAP", "KWIRE_PROFILE", "KWIRE_USERNAME", "KWIRE_PASSWORD", "KWIRE_KEY_PASSWORD")
+    )
     result = CliRunner().invoke(kwire, list(args), input=stdin, env={**hidden, **(env or {})})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception  # a bug: the command line must catch every other exception
