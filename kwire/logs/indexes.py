@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from kwire.errors import CorruptRecordsError, DecodeError
-from kwire.logs.segments import BatchPosition, read_positions
+from kwire.logs.segments import BatchPosition, count_zeros, read_positions
 from kwire.protocol.messages.aborted_txn import AbortedTxn
 
 _OFFSET_ENTRY = struct.Struct(">ii")
@@ -121,7 +121,7 @@ def _is_zero(file: BinaryIO) -> bool:
     """Return whether a file is all zeros: an index without entries."""
     begin = file.tell()
     file.seek(0)
-    is_zero = not any(any(chunk) for chunk in iter(lambda: file.read(1 << 16), b""))
+    is_zero = count_zeros(file) is not None
     file.seek(begin)
     return is_zero
 

@@ -7,6 +7,8 @@ batch begins.
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
@@ -48,7 +50,7 @@ def read_segment(file: BinaryIO) -> Iterator[PositionedBatch | Unused | CorruptR
     position = 0
     while head := file.read(_HEAD_BYTES):
         if not any(head):
-            zeros = _count_zeros(file)
+            zeros = count_zeros(file)
             if zeros is not None:
                 yield Unused(position, len(head) + zeros)
                 return
@@ -108,15 +110,37 @@ def _count(file: BinaryIO) -> int:
     return sum(len(chunk) for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
 
 
-def _count_zeros(file: BinaryIO) -> int | None:
-    """Return the number of zeros to the end of the file; None, at the old position, if there is anything else."""
-    begin, count = file.tell(), 0
-    for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
+def count_zeros(file: BinaryIO) -> int | None:
+    """Return the number of zeros to the end of the file; None, at the old position, if there is anything else.
+
+    Holes are not read: a preallocated file is one, of 10 MB or more.
+    """
+    begin = pos = file.tell()
+    end = file.seek(0, os.SEEK_END)
+    while (pos := _next_data(file, pos, end)) < end:
+        file.seek(pos)
+        chunk = file.read(_CHUNK_BYTES)
         if chunk.count(0) < len(chunk):
             file.seek(begin)
             return None
-        count += len(chunk)
-    return count
+        pos += max(1, len(chunk))
+    file.seek(end)
+    return end - begin
+
+
+def _next_data(file: BinaryIO, pos: int, end: int) -> int:
+    """Return where the data at or behind a position begins, as far as the file system tells."""
+    if pos >= end or not hasattr(os, "SEEK_DATA"):
+        return pos
+    try:
+        number = file.fileno()
+        before = os.lseek(number, 0, os.SEEK_CUR)
+        try:
+            return os.lseek(number, pos, os.SEEK_DATA)
+        finally:
+            os.lseek(number, before, os.SEEK_SET)  # where the file object believes to be
+    except OSError as error:  # also io.UnsupportedOperation, of a file in memory
+        return end if error.errno == errno.ENXIO else pos
 
 
 class OrderCheck:

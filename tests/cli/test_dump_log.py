@@ -5,6 +5,7 @@ tests/conformance/test_real_logs.py compares it with Kafka's own tool on what a 
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from kwire.cli.logs.indexes import read_offset_index, read_time_index
+from kwire.cli.logs.segments import Unused, count_zeros, read_segment
 from kwire.protocol import encode_internal_record
 from kwire.protocol.fields import NO_ID
 from kwire.protocol.internal_topics import InternalRecord
@@ -341,3 +344,45 @@ def test_memory_does_not_grow_with_the_segment(tmp_path: Path) -> None:
         peaks.append(int(re.findall(rb"peak (\d+) KiB", said)[0]))
         assert out.count(b'"kind": "batch"') == megabytes * 1_000_000 // len(one)
     assert peaks[1] - peaks[0] < 10 * 1024, peaks
+
+
+class CountedFile(io.FileIO):
+    """A file that counts the bytes read from it."""
+
+    bytes_read = 0
+
+    def readinto(self, buffer: Any, /) -> int:
+        size = super().readinto(buffer) or 0
+        self.bytes_read += size
+        return size
+
+
+INDEXES: dict[str, Any] = {"index": read_offset_index, "timeindex": read_time_index}
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "log"])
+def test_a_hole_is_not_read(tmp_path: Path, suffix: str) -> None:
+    """A preallocated file is a hole of 10 MB and more, and a log directory has two such files for each partition."""
+    path = tmp_path / f"00000000000000000000.{suffix}"
+    with path.open("wb") as made:
+        made.truncate(64 * 1024 * 1024)
+    if path.stat().st_blocks:
+        pytest.skip("this file system has no holes")
+    with CountedFile(path) as raw:
+        file = io.BufferedReader(raw)
+        found: list[Any] = list(read_segment(file) if suffix == "log" else INDEXES[suffix](file, 0))
+        assert found == ([Unused(0, 64 * 1024 * 1024)] if suffix == "log" else [])
+        assert raw.bytes_read < 1024 * 1024
+
+
+def test_data_behind_a_hole_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with path.open("wb") as made:
+        made.seek(8 * 1024 * 1024)
+        made.write(b"x")
+    with path.open("rb") as file:
+        file.read(17)
+        assert count_zeros(file) is None
+        assert file.tell() == 17
+    assert count_zeros(io.BytesIO(bytes(100))) == 100
+    assert count_zeros(io.BytesIO(bytes(100) + b"x")) is None
