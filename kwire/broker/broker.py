@@ -116,8 +116,8 @@ class Broker:
             case Trickle(rate):
                 slow = context.with_callback(lambda completion: context.complete(_slow(completion, rate)))
                 self._run(handler, slow, now)
-            case Delay(ms, applied):
-                self._delay(handler, context, now + ms / 1000, applied, now)
+            case Delay():
+                self._delay(handler, context, now + fault.delay_seconds(), fault.effect.applied, now)
             case Mute(applied):
                 if applied:
                     self._apply(handler, context, now)

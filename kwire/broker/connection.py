@@ -273,9 +273,9 @@ class Connection:
                 self.is_closing = True
             case Mute():
                 self._is_paused = True
-            case Delay(ms):
+            case Delay():
                 self._is_paused = True
-                self.broker.cluster.timers.at(now + ms / 1000, lambda now: self._resume(frame, now))
+                self.broker.cluster.timers.at(now + fault.delay_seconds(), lambda now: self._resume(frame, now))
         return True
 
     def _resume(self, frame: BytesLike, now: float) -> None:

@@ -70,13 +70,16 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Respond `ms` later. `applied`: apply the request at once and delay only the response."""
+    """Respond `ms` later, and up to `jitter_ms` more, by chance. `applied`: apply the request at once, delay only the
+    response."""
 
     ms: int
     applied: bool = False
+    jitter_ms: int = 0
 
     def __post_init__(self) -> None:
         _check("Delay", "ms", self.ms, int, _MILLISECONDS, least=0)
+        _check("Delay", "jitter_ms", self.jitter_ms, int, _MILLISECONDS, least=0)
         _check("Delay", "applied", self.applied, bool, "give True or False")
 
 
@@ -244,6 +247,12 @@ class Fault:
         if self.api is not None and self.api in SESSION_APIS and not is_applicable:
             remedy = "use Disconnect, Mute or Delay, without `applied`"
             raise ConfigurationError(f"{self.effect} cannot apply to {self.api.name}", remedy=remedy)
+
+    def delay_seconds(self) -> float:
+        """Return how long a `Delay` takes this time, with its jitter, derived from `seed`."""
+        assert isinstance(self.effect, Delay)
+        jitter = self._random.uniform(0, self.effect.jitter_ms) if self.effect.jitter_ms else 0.0
+        return (self.effect.ms + jitter) / 1000
 
     @property
     def is_spent(self) -> bool:

@@ -567,6 +567,23 @@ class TestDamage:
             make()
 
 
+def test_jitter_is_by_chance_and_has_a_seed() -> None:
+    def latencies(seed: int) -> list[float | None]:
+        client = Client(Bench())
+        client.bench.state.faults.add(Fault(effect=Delay(10, jitter_ms=20), times=None, seed=seed))
+        for _ in range(50):
+            client.send(MetadataRequest(topics=[]), 9)
+            for _ in range(40):
+                client.advance(0.001)
+        return [record.latency_ms for record in client.bench.state.request_log]
+
+    found = latencies(1)
+    assert found == latencies(1) != latencies(2)
+    numbers = [latency for latency in found if latency is not None]
+    assert len(numbers) == 50
+    assert 10 <= min(numbers) < 15 < 25 < max(numbers) <= 31
+
+
 def test_stale_metadata_of_one_broker() -> None:
     cluster = VirtualCluster(3)
     cluster.state.create_topic("t", 1)
