@@ -150,6 +150,7 @@ class ClusterState:
         self.rejected_members: set[tuple[str, str, str]] = set()  # (host, client id, group) that the log has named
         self.connection_numbers = count(1)
         self.requests: Counter[ApiKey] = Counter()  # handled, of each API
+        self.log_dir = "/tmp/kraft-combined-logs"  # Kafka's default; what brokers say unless there is a data directory
         self.on_partitions: Callable[[Topic, list[Partition]], None] | None = None  # called with new ones
         self._origin = origin
         self._coordinator_moves = 0

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
+from kwire.broker.diagnostics import logger
 from kwire.broker.log import Storage
 from kwire.broker.offsets import OffsetAndMetadata
 from kwire.broker.partition import NO_LEADER, Partition
@@ -53,6 +54,7 @@ class DataDirectory:
         self.path = Path(path)
         self._open = OpenFiles()
         self._saved: dict[str, bytes] = {}  # what was written last, by file name
+        self._failed: set[str] = set()  # files whose last write failed
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.path / ".lock")
@@ -80,6 +82,7 @@ class DataDirectory:
         next_id = saved["next_producer_id"] + _PRODUCER_ID_BLOCK if saved else 0
         state.producer_ids.skip_to(max([next_id, *seen]))
         state.on_partitions = self._attach_new
+        state.log_dir = str(self.path.absolute())
         metadata = self.path / "meta.properties"
         if not metadata.exists():
             lines = (
@@ -223,9 +226,18 @@ class DataDirectory:
             self._write(name, checkpoint(lines))
 
     def _write(self, name: str, data: bytes) -> None:
-        if self._saved.get(name) != data:
+        """Write a file that has changed. A failure is logged once, and tried again at the next save."""
+        if self._saved.get(name) == data:
+            return
+        try:
             write_whole(self.path / name, data)
-            self._saved[name] = data
+        except OSError as error:
+            if name not in self._failed:
+                logger.error("cannot write %s: %s; it is tried again every second", self.path / name, error)
+            self._failed.add(name)
+            return
+        self._failed.discard(name)
+        self._saved[name] = data
 
     def close(self, state: ClusterState) -> None:
         """Write everything, close all files, and let others use the directory."""

@@ -102,10 +102,16 @@ class SegmentFiles:
             raise broker_error(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
 
     def close_segment(self, log: PartitionLog, index: int) -> None:
-        """Write the indexes of a segment that gets no more batches, and the producers at its end."""
-        self._write_indexes(log, index)
+        """Write the indexes of a segment that gets no more batches, and the producers at its end.
+
+        A failure is logged: all of this can be made from the batches again.
+        """
         end = log.segments[index + 1] if index + 1 < len(log.segments) else log.end_offset
-        self._write_snapshot(log, end)
+        try:
+            self._write_indexes(log, index)
+            self._write_snapshot(log, end)
+        except OSError as error:
+            logger.error("cannot write the indexes of %s: %s", self._path(log.segments[index], "log"), error)
 
     def rewrite(self, log: PartitionLog) -> None:
         """Write all segments anew: the log was compacted or truncated."""

@@ -202,6 +202,30 @@ def test_a_full_disk_is_a_storage_error(crashing: tuple[VirtualCluster, Path]) -
     assert (files.folder / f"{0:020}.log").read_bytes() == b"".join(raw(cluster.state))
 
 
+def test_indexes_and_checkpoints_that_cannot_be_written_are_logged(
+    crashing: tuple[VirtualCluster, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, path = crashing
+    cluster.state.create_topic("t", 1, configs=SMALL)
+    for name in (f"{0:020}.index", f"{0:020}.index.tmp"):
+        (path / "data" / "t-0" / name).mkdir()
+    append(cluster, *(batch_of(("k", "v" * 50), time_ms=WALL_MS) for _ in range(5)))
+    assert cluster.state.partition("t", 0).log.end_offset == 5
+    assert any("cannot write the indexes" in message for message in caplog.messages)
+    shutil.rmtree(path / "data" / "t-0")
+    directory = DataDirectory(path / "other")
+    directory.load(cluster.state, 0.0)
+    (path / "other" / "kwire-cluster.json.tmp").mkdir()
+    for number in range(3):
+        cluster.state.create_topic(f"new{number}", 1)
+        directory.save(cluster.state)
+    assert sum("kwire-cluster.json" in message for message in caplog.messages) == 1
+    (path / "other" / "kwire-cluster.json.tmp").rmdir()
+    directory.save(cluster.state)
+    assert "new2" in (path / "other" / "kwire-cluster.json").read_text()
+    directory.release()
+
+
 def test_a_folder_of_a_kafka_broker_becomes_a_topic(start: StartCluster, tmp_path: Path) -> None:
     """Only the segments and partition.metadata are needed; a checkpoint says where the log starts."""
     made = start(1, data_dir=tmp_path / "one", topics={"t": 1})

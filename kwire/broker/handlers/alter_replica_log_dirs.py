@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
-from kwire.broker.handlers.describe_log_dirs import LOG_DIR
 from kwire.broker.handlers.handler import Handler, needs_cluster
 from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
@@ -22,7 +21,7 @@ def handle(
 
 
 def _check(broker: Broker, path: str, topic: str, index: int) -> ErrorCode:
-    if path != LOG_DIR:
+    if path != broker.cluster.log_dir:
         return ErrorCode.LOG_DIR_NOT_FOUND
     partition = broker.cluster.maybe_partition(topic, index)
     if partition is None:

@@ -1,6 +1,7 @@
 """Handle DescribeLogDirs (KIP-113, KIP-827): return the size of each replica of this broker.
 
-Records are in memory. A broker says that it has one directory, and that the memory which is left is the space in it.
+Records are in memory. A broker says that it has one directory, and that the memory which is left is the space in it;
+with a data directory too, as no more records fit than into memory.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
-LOG_DIR = "/tmp/kraft-combined-logs"  # Kafka's default
 _Result = DescribeLogDirsResponse.Result
 
 
@@ -34,8 +34,8 @@ def handle(
             )
     storage = broker.cluster.storage
     result = _Result(
-        error_code=ErrorCode.NONE, log_dir=LOG_DIR, topics=list(topics.values()), total_bytes=storage.max_bytes,
-        usable_bytes=max(0, storage.max_bytes - storage.used_bytes),
+        error_code=ErrorCode.NONE, log_dir=broker.cluster.log_dir, topics=list(topics.values()),
+        total_bytes=storage.max_bytes, usable_bytes=max(0, storage.max_bytes - storage.used_bytes),
     )  # fmt: skip
     return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[result])
 
