@@ -252,7 +252,9 @@ class Connections:
             return
         host, port = self.addresses[node]
         handshake = self._probes.next((host, port))
-        is_checked = self._config.metadata_cluster_check and node >= 0
+        # As Java's: a client that stays with the brokers it knows could do nothing about a refusal.
+        may_go_back = self._config.metadata_recovery_strategy == "rebootstrap"
+        is_checked = self._config.metadata_cluster_check and may_go_back and node >= 0
         session = Session.client(
             self.describe(node),
             client_id=self._config.client_id,

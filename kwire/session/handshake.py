@@ -316,10 +316,13 @@ class BrokerHandshake:
         )
 
     def _is_another(self, request: ApiVersionsRequest) -> bool:
-        """Return whether the client means another cluster, or another broker of this one (KIP-1242)."""
-        cluster_id, node = self._identity
-        is_elsewhere = None not in (cluster_id, request.cluster_id) and request.cluster_id != cluster_id
-        return is_elsewhere or (-1 not in (node, request.node_id) and request.node_id != node)
+        """Return whether the client means another cluster, or another broker of this one: as Kafka's KafkaApis.
+
+        A client that names no cluster means any broker.
+        """
+        if self._identity == ANYONE or request.cluster_id is None:
+            return False
+        return (request.cluster_id, request.node_id) != self._identity
 
     def reply_token(self, token: bytes) -> tuple[bytes, State | None, AuthenticationError | None]:
         """Return the reply to a SASL token without a header. On an error the connection just ends, as in Kafka."""

@@ -12,7 +12,9 @@ from kwire.cluster import ToAny, ToCoordinator, ToLeader, ToNode
 from kwire.errors import ErrorCode, RequestTimeoutError
 from kwire.net import VirtualClock
 from kwire.protocol import Request, Response
+from kwire.protocol.messages.api_versions import ApiVersionsRequest
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.session.handshake import BrokerHandshake
 from tests.cluster.fake_net import APIS, Host
 from tests.cluster.test_loop import Watcher, World
 
@@ -180,13 +182,31 @@ def test_advertised_addresses_of_another_cluster_cause_no_storm() -> None:
     assert sum(host.connections for host in world.hosts.values()) < 700  # a probe a second for each that failed
 
 
+@pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
 @pytest.mark.parametrize(("identity", "is_refused"), [(("test", 2), False), (("test", 3), True), (("other", 2), True)])
-def test_what_a_broker_compares(identity: tuple[str, int], is_refused: bool) -> None:
-    world = started(metadata_cluster_check=True)
+def test_what_a_client_says_of_the_broker(identity: tuple[str, int], is_refused: bool, strategy: str) -> None:
+    world = started(metadata_cluster_check=True, metadata_recovery_strategy=strategy)
     world.hosts[2].identity = identity
     world.hosts[2].is_up = False
     world.net.rest(0.01)
     world.hosts[2].is_up = True
     outcome = world.call(ToNode(2), timeout_ms=3_000, may_retry=True)
     world.net.run(lambda: outcome)
-    assert isinstance(outcome[0], Exception) is is_refused
+    assert isinstance(outcome[0], Exception) is (is_refused and strategy == "rebootstrap")
+
+
+@pytest.mark.parametrize(
+    ("target", "is_refused"),
+    [
+        ((None, -1), False), (("test", 2), False), ((None, 3), False), (("other", 2), True), (("test", 3), True),
+        (("test", -1), True),
+    ],
+)  # fmt: skip
+def test_what_a_broker_compares(target: tuple[str | None, int], is_refused: bool) -> None:
+    """As `clusterIdOrNodeIdIsInvalid` in KafkaApis of Kafka 4.4."""
+    broker = BrokerHandshake({18: range(6)}, None, "client", {}, ("test", 2))
+    request = ApiVersionsRequest(
+        client_software_name="kwire", client_software_version="1", cluster_id=target[0], node_id=target[1]
+    )
+    code = broker.api_versions(request, 5).error_code
+    assert code == (ErrorCode.REBOOTSTRAP_REQUIRED if is_refused else 0)
