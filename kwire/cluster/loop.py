@@ -414,8 +414,7 @@ class EventLoop:
         for event in events:
             self._handle(event)
         if self._now >= self._metadata.rebootstrap_at:
-            after_ms = self.config.metadata_recovery_rebootstrap_trigger_ms
-            self._rebootstrap(f"no broker sent metadata for {after_ms / 1000:,.0f} s")
+            self._end_silence()
         if self._now >= self._metadata.due_at:
             self._metadata.set_topics(self._wanted_topics())
             self._refresh_metadata()
@@ -798,6 +797,17 @@ class EventLoop:
         self._metadata.failed(now, result if isinstance(result, KwireError) else None)
         if _asks_to_rebootstrap(result):
             self._rebootstrap(f"broker {pending.broker} asks for it")
+
+    def _end_silence(self) -> None:
+        """Begin again if brokers are connected and send no metadata.
+
+        Where none is connected, the bootstrap addresses are tried in turn with the others: to forget those would only
+        lose the brokers that come back, if the bootstrap address does not.
+        """
+        self._metadata.rebootstrap_at = inf
+        if self._connections.has_ready:
+            after_ms = self.config.metadata_recovery_rebootstrap_trigger_ms
+            self._rebootstrap(f"no broker sent metadata for {after_ms / 1000:,.0f} s")
 
     def _rebootstrap(self, reason: str) -> None:
         """Forget the brokers, and begin again at the bootstrap addresses, resolved anew (KIP-899, KIP-1102)."""

@@ -99,6 +99,19 @@ def test_brokers_that_take_connections_and_send_no_metadata(trigger_ms: int, cap
     assert not isinstance(outcome[0], Exception), outcome
 
 
+def test_brokers_that_come_back_after_an_outage_are_found_although_the_bootstrap_address_is_gone() -> None:
+    world = started(metadata_recovery_rebootstrap_trigger_ms=1_000)
+    world.net.hosts["bootstrap", 9092] = Host(world.handle, is_up=False)
+    for host in world.hosts.values():
+        host.is_up = False
+    outcome = world.call(ToLeader("t", 1), timeout_ms=60_000, may_retry=True)
+    world.net.rest(4.0)
+    assert not outcome
+    world.hosts[2].is_up = True
+    world.net.run(lambda: outcome)
+    assert not isinstance(outcome[0], Exception), outcome
+
+
 def test_a_client_that_needs_no_metadata_does_not_begin_again() -> None:
     world = started(metadata_recovery_rebootstrap_trigger_ms=1_000)
     connections = world.net.hosts["bootstrap", 9092].connections
