@@ -51,7 +51,7 @@ def command(
     maps: tuple[str, ...], strict: bool, ports: tuple[int, ...], where: Filter | None, connection: ConnectionOptions,
     output: Output,
 ) -> ExitCode:  # fmt: skip
-    """Send the requests of a capture to a broker, or serve its responses to clients.
+    """Send a capture's requests to a broker, or serve its responses.
 
     With --to, ids, epochs, generations and sessions that the cluster gives out now replace those of the capture, and a
     request waits for the responses that came before it. Responses with other error codes than in the capture are
