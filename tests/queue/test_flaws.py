@@ -41,7 +41,7 @@ def test_f9_a_batch_has_one_commit(world: World) -> None:
     put(service, "jobs", *(b"%d" % number for number in range(100)))
     consumer = service.queue("jobs").consumer()
     take(consumer, 100)
-    assert consumer.metrics().commits <= 3  # a first read may end in the middle
+    assert 1 <= consumer.metrics().commits <= 3  # a first read may end in the middle
 
 
 def test_f10_f12_messages_in_the_buffer_are_kept_alive_every_third_of_the_lease(world: World) -> None:

@@ -26,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = ROOT / "tests" / "mutants"
 SEEDS = {"producers": 300, "groups": 2_000, "queue": 260}  # by kind of scenario
+_SCENARIO_SEEDS = 60  # of one scenario that is named itself
 
 # What the tests read. Sources are copied, because they change while the tests run.
 _COPIED = ("kwire", "tests")
@@ -43,8 +44,8 @@ class MutantError(Exception):
 class Mutant:
     """A bug: in `file`, `old` becomes `new`. `tests` are pytest's node ids, of which at least one must fail.
 
-    `simulation` names the kind of scenarios that must notice it, too, or is empty. `implementation` is "python", or "c"
-    for a bug in code that only the accelerator uses.
+    `simulation` names the kind of scenarios that must notice it, too, or one scenario, or is empty. `implementation` is
+    "python", or "c" for a bug in code that only the accelerator uses.
     """
 
     name: str
@@ -101,8 +102,8 @@ def load(folder: Path = MUTANTS) -> dict[str, Mutant]:
 
 
 def _kind(simulation: str) -> str:
-    if simulation not in ("", *SEEDS):
-        raise MutantError(f"simulation is {simulation!r}: give one of {', '.join(SEEDS)}")
+    if simulation not in ("", *SEEDS) and simulation.partition("-")[0] not in SEEDS:
+        raise MutantError(f"simulation is {simulation!r}: give one of {', '.join(SEEDS)}, or a scenario of queues")
     return simulation
 
 
@@ -171,10 +172,11 @@ def try_seeds(workspace: Workspace, mutant: Mutant, seeds: int | None = None) ->
     """Plant the bug and run the simulation up to the first seed that shows an anomaly."""
     began = time.monotonic()
     code = "import sys; from checks.simulate import main; sys.exit(main(sys.argv[1:]))"
-    count = str(seeds or SEEDS[mutant.simulation])
+    count = str(seeds or SEEDS.get(mutant.simulation, _SCENARIO_SEEDS))
+    which = "--kind" if mutant.simulation in SEEDS else "--scenario"
     with workspace.planted(mutant):
         status, output = workspace.run(
-            ["-c", code, "--kind", mutant.simulation, "--seeds", count, "--jobs", "1", "--until-anomaly"],
+            ["-c", code, which, mutant.simulation, "--seeds", count, "--jobs", "1", "--until-anomaly"],
             seconds_max=_SEEDS_SECONDS_MAX,
         )
     seconds = time.monotonic() - began
