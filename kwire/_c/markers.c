@@ -8,6 +8,7 @@
 /* What `overhead` counts for a marker, and for each header. */
 #define MARKER_BYTES 80
 #define HEADER_BYTES 12
+#define TOPIC_MAX 249
 
 typedef struct {
     int64_t partition, offset;
@@ -107,12 +108,13 @@ put_header(unsigned char *at, span name, span value)
 
 /* Names of attributes, made once a call. */
 typedef struct {
-    PyObject *partition, *offset, *timestamp_ms, *value, *headers;
+    PyObject *topic, *partition, *offset, *timestamp_ms, *value, *headers;
 } names;
 
 static void
 free_names(names *of)
 {
+    Py_XDECREF(of->topic);
     Py_XDECREF(of->partition);
     Py_XDECREF(of->offset);
     Py_XDECREF(of->timestamp_ms);
@@ -124,11 +126,11 @@ static int
 make_names(names *of)
 {
     *of = (names){
-        PyUnicode_InternFromString("partition"),    PyUnicode_InternFromString("offset"),
-        PyUnicode_InternFromString("timestamp_ms"), PyUnicode_InternFromString("value"),
-        PyUnicode_InternFromString("headers"),
+        PyUnicode_InternFromString("topic"),  PyUnicode_InternFromString("partition"),
+        PyUnicode_InternFromString("offset"), PyUnicode_InternFromString("timestamp_ms"),
+        PyUnicode_InternFromString("value"),  PyUnicode_InternFromString("headers"),
     };
-    if (of->partition && of->offset && of->timestamp_ms && of->value && of->headers) {
+    if (of->topic && of->partition && of->offset && of->timestamp_ms && of->value && of->headers) {
         return 0;
     }
     free_names(of);
@@ -162,47 +164,57 @@ typedef struct {
     int64_t after_ms, bytes_max;
 } terms;
 
-/* Return whether the headers say nothing but an id; add up what they need in a marker, and what `overhead` counts. */
+/* Return the number of ids, 0 or 1, or -1 if the headers say more than an id. Add up what they need in a marker, and
+ * what `overhead` counts. */
 static int
-is_plain(PyObject *headers, size_t *size, int64_t *counted)
+count_ids(PyObject *headers, size_t *size, int64_t *counted)
 {
     if (!PyTuple_CheckExact(headers)) {
-        return 0;
+        return -1;
     }
     int ids = 0;
     Py_ssize_t count = PyTuple_Size(headers);
     for (Py_ssize_t index = 0; index < count; index++) {
         span name, value;
         if (!is_header(headers, index, &name, &value)) {
-            return 0;
+            return -1;
         }
         if (name.size >= (int64_t)sizeof(PREFIX) - 1 && !memcmp(name.at, PREFIX, sizeof(PREFIX) - 1)) {
-            if (name.size != sizeof(ID) - 1 || memcmp(name.at, ID, sizeof(ID) - 1) || value.size <= 0) {
-                return 0;
+            if (name.size != sizeof(ID) - 1 || memcmp(name.at, ID, sizeof(ID) - 1) || value.size <= 0 ||
+                ids++) {
+                return -1;
             }
-            ids++;
         }
         *size += field_size(2, header_size(name, value));
         *counted += name.size + (value.size > 0 ? value.size : 0) + HEADER_BYTES;
     }
-    return ids == 1;
+    return ids;
 }
 
 /* Return the marker; Py_None for a record that Python must look at; NULL with an exception. */
 static PyObject *
-start_of(const place *where, int64_t timestamp_ms, PyObject *value, PyObject *headers, const terms *given)
+start_of(PyObject *topic, const place *where, int64_t timestamp_ms, PyObject *value, PyObject *headers,
+         const terms *given)
 {
-    span content;
+    span content, topic_name;
     size_t size = 0;
     int64_t counted = MARKER_BYTES + given->queue.size;
-    if (timestamp_ms <= 0 || where->partition < 0 || where->offset < 0 || !is_nullable_bytes(value, &content) ||
-        !is_plain(headers, &size, &counted) ||
+    int ids = count_ids(headers, &size, &counted);
+    if (ids < 0 || timestamp_ms <= 0 || where->partition < 0 || where->offset < 0 ||
+        !is_nullable_bytes(value, &content) || !is_text(topic, &topic_name) || topic_name.size > TOPIC_MAX ||
         counted + (content.size > 0 ? content.size : 0) > given->bytes_max) {
         return Py_NewRef(Py_None);
     }
     char digits[24];
     span first_at = {FIRST_AT, sizeof(FIRST_AT) - 1};
     span time = {digits, PyOS_snprintf(digits, sizeof(digits), "%lld", (long long)timestamp_ms)};
+    /* A message of another program has none: record_envelope in kwire/queue/backend.py names it likewise. */
+    char text[TOPIC_MAX + 48];
+    span id_name = {ID, sizeof(ID) - 1};
+    span id = {text, ids ? 0
+                         : PyOS_snprintf(text, sizeof(text), "%.*s-%lld-%lld", (int)topic_name.size, topic_name.at,
+                                         (long long)where->partition, (long long)where->offset)};
+    size += ids ? 0 : field_size(2, header_size(id_name, id));
     size += 2 + 1 + 1 + place_size(where) + field_size(2, header_size(first_at, time)) +
             (given->topic_id.size ? 3 + 16 : 0) + (given->after_ms ? 1 + uvarint_size((uint64_t)given->after_ms) : 0) +
             (given->queue.size ? field_size(1, (size_t)given->queue.size) : 0) +
@@ -234,7 +246,10 @@ start_of(const place *where, int64_t timestamp_ms, PyObject *value, PyObject *he
         is_header(headers, index, &name, &data);
         at = put_header(at, name, data);
     }
-    put_header(at, first_at, time);
+    at = put_header(at, first_at, time);
+    if (!ids) {
+        put_header(at, id_name, id);
+    }
     return made;
 }
 
@@ -248,9 +263,11 @@ start_of_record(PyObject *record, const names *of, const terms *given)
     if (outcome != 1) {
         return outcome < 0 ? NULL : Py_NewRef(Py_None);
     }
-    PyObject *value = PyObject_GetAttr(record, of->value);
+    PyObject *topic = PyObject_GetAttr(record, of->topic);
+    PyObject *value = topic == NULL ? NULL : PyObject_GetAttr(record, of->value);
     PyObject *headers = value == NULL ? NULL : PyObject_GetAttr(record, of->headers);
-    PyObject *made = headers == NULL ? NULL : start_of(&where, timestamp_ms, value, headers, given);
+    PyObject *made = headers == NULL ? NULL : start_of(topic, &where, timestamp_ms, value, headers, given);
+    Py_XDECREF(topic);
     Py_XDECREF(value);
     Py_XDECREF(headers);
     return made;

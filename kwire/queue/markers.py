@@ -152,6 +152,8 @@ class MarkedRecord(Protocol):
     """What these functions read of a record of the queue topic."""
 
     @property
+    def topic(self) -> str: ...
+    @property
     def partition(self) -> int: ...
     @property
     def offset(self) -> int: ...
@@ -166,7 +168,7 @@ class MarkedRecord(Protocol):
 def encode_starts(
     records: Sequence[MarkedRecord], queue: bytes, topic_id: bytes, after_ms: int, bytes_max: int
 ) -> list[bytes | None]:
-    """Return the START of each record whose headers say nothing but an id, in kwire-1: this is its first delivery.
+    """Return the START of each record whose headers say nothing, or an id only, in kwire-1: this is its first delivery.
 
     None for other records, and for one that has more than `bytes_max` bytes with its `overhead` and its queue.
     `topic_id` are 16 bytes, or none.
@@ -179,7 +181,7 @@ def encode_starts(
                 after_ms,
                 queue,
                 record.value,
-                (*record.headers, (FIRST_AT, b"%d" % record.timestamp_ms)),
+                (*record.headers, (FIRST_AT, b"%d" % record.timestamp_ms), *_made_id(record)),
             )
         )
         if _is_plain(record) and len(record.value or b"") + overhead(record.headers) + len(queue) <= bytes_max
@@ -190,7 +192,14 @@ def encode_starts(
 
 def _is_plain(record: MarkedRecord) -> bool:
     own = [(name, value) for name, value in record.headers if name.startswith(PREFIX)]
-    return len(own) == 1 and own[0][0] == ID and bool(own[0][1]) and record.timestamp_ms > 0
+    return (not own or (len(own) == 1 and own[0][0] == ID and bool(own[0][1]))) and record.timestamp_ms > 0
+
+
+def _made_id(record: MarkedRecord) -> Headers:
+    """Return the header with the id of a message of another program; `record_envelope` names it likewise."""
+    if any(name == ID for name, _ in record.headers):
+        return ()
+    return ((ID, f"{record.topic}-{record.partition}-{record.offset}".encode()),)
 
 
 def encode_ends(records: Sequence[MarkedRecord], topic_id: bytes) -> list[bytes]:

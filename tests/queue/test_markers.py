@@ -136,10 +136,13 @@ def random_record(random: Random) -> ConsumerRecord:
 
 def expected_start(record: ConsumerRecord, queue: bytes, topic_id: UUID, after_ms: int, bytes_max: int) -> bytes | None:
     own = [pair for pair in record.headers if pair[0].startswith("kwire-mq-")]
-    is_plain = len(own) == 1 and own[0][0] == "kwire-mq-id" and own[0][1] and record.timestamp_ms > 0
+    is_plain = not own or (len(own) == 1 and own[0][0] == "kwire-mq-id" and own[0][1])
+    is_plain = is_plain and record.timestamp_ms > 0
     if not is_plain or len(record.value or b"") + overhead(record.headers) + len(queue) > bytes_max:
         return None
     headers = (*record.headers, (FIRST_AT, str(record.timestamp_ms).encode()))
+    if not own:
+        headers += (("kwire-mq-id", f"t-{record.partition}-{record.offset}".encode()),)
     identity = Identity(topic_id, record.partition, record.offset)
     return encode_marker(Marker(MarkerType.START, identity, after_ms, queue, record.value, headers))
 
@@ -170,6 +173,7 @@ def test_a_header_whose_name_is_not_utf_8_comes_back() -> None:
 
 
 def test_what_is_no_record_is_a_type_error_and_no_crash() -> None:
+    broken: Any
     for broken in (SimpleNamespace(partition="0", offset=1), SimpleNamespace(partition=0)):
         with pytest.raises((TypeError, AttributeError)):
             encode_ends([broken], b"")
