@@ -102,7 +102,7 @@ class KwireError(Exception):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether the same request may succeed later, after a back-off and with newer metadata."""
+        """Return whether the same request may succeed later, after a back-off and with newer metadata."""
         return False
 
     def at(self, **where: object) -> Self:

@@ -133,7 +133,7 @@ class Option:
 
     @property
     def shown_default(self) -> str:
-        """The default with its unit: "5 ms"."""
+        """Return the default with its unit: "5 ms"."""
         if self.default is None or self.unit is None:
             return _quoted(self.default)
         return f"{self.default:_} {_SHORT_UNITS.get(self.unit, self.unit)}"

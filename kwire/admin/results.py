@@ -37,12 +37,12 @@ class Results(Mapping[Name, Result], Generic[Name, Result]):
 
     @property
     def ok(self) -> dict[Name, Result]:
-        """The results of the names that succeeded."""
+        """Return the results of the names that succeeded."""
         return {name: result for name, result in self._results.items() if not isinstance(result, KwireError)}
 
     @property
     def errors(self) -> dict[Name, KwireError]:
-        """The errors of the names that failed."""
+        """Return the errors of the names that failed."""
         return {name: result for name, result in self._results.items() if isinstance(result, KwireError)}
 
     def check(self) -> dict[Name, Result]:

@@ -46,7 +46,7 @@ class DelegationToken:
 
     @property
     def password(self) -> str:
-        """What a client authenticates with, with `id` as the user name."""
+        """Return what a client authenticates with, with `id` as the user name."""
         return base64.b64encode(self.hmac).decode()
 
 

@@ -97,7 +97,7 @@ class DecodedFrame:
 
     @cached_property
     def message(self) -> dict[str, Any] | None:
-        """The body as Kafka's JSON."""
+        """Return the body as Kafka's JSON."""
         return None if self.body is None else self.body.to_json(self.version)
 
     @property

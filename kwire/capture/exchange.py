@@ -62,7 +62,7 @@ class Exchange:
 
     @property
     def api_name(self) -> str:
-        """The API's name; a token of SASL without a header, and what is not known, are in brackets."""
+        """Return the API's name; a token of SASL without a header, and what is not known, are in brackets."""
         frame = self.pair.frame
         return frame.api.name if frame.api else "(SASL token)" if frame.is_token else "(unknown)"
 
@@ -94,22 +94,22 @@ class Exchange:
 
     @property
     def packets(self) -> tuple[int, ...]:
-        """The numbers of the packets with the last byte of the request and of the response."""
+        """Return the numbers of the packets with the last byte of the request and of the response."""
         return tuple(frame.packet for frame in (self.pair.request, self.pair.response) if frame is not None)
 
     @property
     def is_guess(self) -> bool:
-        """Whether the request is missing, and the response is decoded as the API that fits."""
+        """Return whether the request is missing, and the response is decoded as the API that fits."""
         return self.pair.response is not None and self.pair.response.is_guess
 
     @cached_property
     def errors(self) -> list[ResponseError]:
-        """The error codes in the response that are not 0."""
+        """Return the error codes in the response that are not 0."""
         return list(response_errors(self.response.message)) if self.response else []
 
     @property
     def problems(self) -> list[KwireError]:
-        """What could not be decoded."""
+        """Return what could not be decoded."""
         return [problem for decoded in (self.request, self.response) if decoded for problem in decoded.problems]
 
 

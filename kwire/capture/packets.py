@@ -195,7 +195,7 @@ class _Section:
         self._interfaces: list[_Interface] = []
 
     def packet(self, type_: int, body: bytes, number: int, start: int) -> Packet | None:
-        """The packet in a block, if it is a block of a packet."""
+        """Return the packet in a block, if it is a block of a packet."""
         layout = {_ENHANCED_PACKET: self._enhanced, _OLD_PACKET: self._old, _SIMPLE_PACKET: self.word,
                   _INTERFACE: self._interface}.get(type_)  # fmt: skip
         if layout is None:

@@ -293,7 +293,7 @@ class RequestPair:
 
     @property
     def frame(self) -> CapturedFrame:
-        """The request, or else the response: it has the API, the version and the time."""
+        """Return the request, or else the response: it has the API, the version and the time."""
         frame = self.request or self.response
         assert frame is not None
         return frame

@@ -63,7 +63,7 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses that were given, as "host:port,host:port"."""
+        """Return the addresses that were given, as "host:port,host:port"."""
         return ",".join(self._thread.config.bootstrap)
 
     def metrics(self) -> ClusterMetrics:

@@ -105,14 +105,14 @@ class ClientConfig:
 
     @property
     def tls_options(self) -> Tls | None:
-        """The `Tls` to use, or None for plaintext."""
+        """Return the `Tls` to use, or None for plaintext."""
         if isinstance(self.tls, Tls):
             return self.tls
         return Tls() if self.tls else None
 
     @property
     def principal(self) -> str:
-        """Who the client is for the brokers, as far as it knows: a broker may map that to another name."""
+        """Return who the client is for the brokers, as far as it knows: a broker may map that to another name."""
         if self.sasl is not None:
             return self.sasl.principal
         tls = self.tls_options

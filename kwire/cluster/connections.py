@@ -210,14 +210,14 @@ class Connections:
 
     @property
     def has_ready(self) -> bool:
-        """Whether any broker can take a request now."""
+        """Return whether any broker can take a request now."""
         return any(self.ready.values())
 
     def is_started(self, node: int, purpose: Purpose) -> bool:
         return (node, purpose) in self._connections
 
     def has_connection(self, node: int) -> bool:
-        """Whether any connection to the node is ready."""
+        """Return whether any connection to the node is ready."""
         return any(node in sessions for sessions in self.ready.values())
 
     def feature(self, name: str) -> int:

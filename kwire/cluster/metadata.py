@@ -311,7 +311,7 @@ class MetadataStatus(NamedTuple):
 
     @property
     def source(self) -> dict[str, Any]:
-        """The place of an error that the metadata has, for `KwireError.where`."""
+        """Return the place of an error that the metadata has, for `KwireError.where`."""
         return {"broker": self.responder[0], "api": "Metadata", "version": self.responder[1]}
 
 

@@ -31,7 +31,7 @@ class Distribution:
 
     @property
     def mean(self) -> float:
-        """The mean in seconds; 0.0 when nothing was counted."""
+        """Return the mean in seconds; 0.0 when nothing was counted."""
         return self.total_seconds / self.count if self.count else 0.0
 
     def quantile(self, part: float) -> float:

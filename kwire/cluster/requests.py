@@ -120,12 +120,12 @@ class ClusterView(Protocol):
 
     @property
     def connection_error(self) -> KwireError | None:
-        """The newest failure while no broker can be reached, else None."""
+        """Return the newest failure while no broker can be reached, else None."""
         ...
 
     @property
     def has_fatal_error(self) -> bool:
-        """Whether waiting cannot end `connection_error`: wrong credentials, wrong certificate, not a Kafka port."""
+        """Return whether waiting cannot end `connection_error`: wrong credentials or certificate, not a Kafka port."""
         ...
 
     def is_ready(self, node: int) -> bool:

@@ -502,7 +502,7 @@ class TelemetryMethods:
     @property
     @abstractmethod
     def _request_timeout(self) -> float:
-        """The client's request_timeout_ms, in seconds."""
+        """Return the client's request_timeout_ms, in seconds."""
 
     def add_metric(self, name: str, read: Callable[[], float]) -> None:
         """Push a number of the program with the client's own metrics, to brokers that ask for it (KIP-1076).

@@ -98,7 +98,7 @@ class LoopThread:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest metadata, which is immutable. Any thread may read it."""
+        """Return the newest metadata, which is immutable. Any thread may read it."""
         return self._loop.snapshot
 
     def metrics(self) -> ClusterMetrics:
@@ -111,7 +111,7 @@ class LoopThread:
 
     @property
     def view(self) -> ClusterView:
-        """The cluster as state machines with general purposes see it; for the loop's thread only."""
+        """Return the cluster as state machines with general purposes see it; for the loop's thread only."""
         return self._client.view("general")
 
     def view_for(self, purpose: Purpose) -> ClusterView:
@@ -198,17 +198,17 @@ class LoopThread:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a forked child, and the client its parent's."""
+        """Return whether this is a forked child, and the client its parent's."""
         return self._forks != _forks
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called, or the loop broke."""
+        """Return whether `close` was called, or the loop broke."""
         return self._is_closing
 
     @property
     def has_system_clock(self) -> bool:
-        """Whether the clock is that of the system."""
+        """Return whether the clock is that of the system."""
         return isinstance(self.clock, SystemClock)
 
     @property

@@ -225,7 +225,7 @@ class ClassicMembership(GroupMember):
 
     @property
     def _metadata_until(self) -> float:
-        """How long a round waits for metadata that it needs."""
+        """Return how long a round waits for metadata that it needs."""
         return (self._demanded_at or 0.0) + _METADATA_SECONDS
 
     def _metadata_changed(self, snapshot: Snapshot, view: ClusterView) -> None:

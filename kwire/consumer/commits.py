@@ -80,7 +80,7 @@ class CommittingMember(Protocol):
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether a JoinGroup or SyncGroup is on its way, so that the generation is about to change."""
+        """Return whether a JoinGroup or SyncGroup is on its way, so that the generation is about to change."""
         ...
 
     def commit_refused(self, code: int, sent: GroupMetadata) -> None:

@@ -98,7 +98,7 @@ class FetchSession(Generic[P]):
 
     @property
     def has_ids(self) -> bool:
-        """Whether the topics of all wanted partitions have ids, as v13 and later require."""
+        """Return whether the topics of all wanted partitions have ids, as v13 and later require."""
         return not self._without_id
 
     @property

@@ -136,7 +136,7 @@ class GroupClient(ReportingClient):
 
     @property
     def rebalance_pending(self) -> bool:
-        """Whether a rebalance waits until the program polls."""
+        """Return whether a rebalance waits until the program polls."""
         return self._membership is not None and self._membership.pending_step is not None
 
     def keep_alive(self) -> None:

@@ -120,7 +120,7 @@ class GroupOptions:
 
     @property
     def commit_seconds(self) -> float:
-        """How long a revocation waits for the commit before it."""
+        """Return how long a revocation waits for the commit before it."""
         return min(self.rebalance_timeout_ms / 2000, _COMMIT_SECONDS_MAX)
 
 
@@ -205,12 +205,12 @@ class Steps:
 
     @property
     def outstanding(self) -> RebalanceStep | None:
-        """The oldest step that the caller has not reported."""
+        """Return the oldest step that the caller has not reported."""
         return self._outstanding[0] if self._outstanding else None
 
     @property
     def is_committing(self) -> bool:
-        """Whether a revocation waits for commits."""
+        """Return whether a revocation waits for commits."""
         return self._committing is not None or self._revoked is not None
 
     def deadline(self) -> float | None:
@@ -471,7 +471,7 @@ class GroupMember(ABC):
 
     @property
     def is_outside(self) -> bool:
-        """Whether the poll interval does not count: the member has left, or is leaving."""
+        """Return whether the poll interval does not count: the member has left, or is leaving."""
         return self.must_leave or self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
 
     @property

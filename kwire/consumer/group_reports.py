@@ -38,7 +38,7 @@ class ReportingClient(RebalancingClient):
 
     @property
     def member(self) -> Member:
-        """The member of the group that this consumer is now: id, epoch or generation, state, protocol."""
+        """Return the member of the group that this consumer is now: id, epoch or generation, state, protocol."""
         if self._membership is None:
             return Member("", -1, MemberState.UNSUBSCRIBED, None, self._options.group_instance_id)
         return self._membership.member()

@@ -75,7 +75,7 @@ class Membership:
 
     @property
     def fatal_error(self) -> KwireError | None:
-        """The error that ended the membership; every poll raises it. It was posted once as a `ClientError`."""
+        """Return the error that ended the membership; every poll raises it. It was posted once as a `ClientError`."""
         member = self._member
         return None if member is None else member.error
 
@@ -91,12 +91,12 @@ class Membership:
 
     @property
     def pending_step(self) -> RebalanceStep | None:
-        """The step of a rebalance that waits for the caller, if any."""
+        """Return the step of a rebalance that waits for the caller, if any."""
         return self._steps.outstanding
 
     @property
     def will_assign(self) -> bool:
-        """Whether the steps of now take partitions away, and an `assign` of the same round ends them."""
+        """Return whether the steps of now take partitions away, and an `assign` of the same round ends them."""
         return self._steps.will_assign
 
     # -- commands

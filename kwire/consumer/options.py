@@ -213,7 +213,7 @@ class ConsumerOptions:
 
     @property
     def is_classic_wanted(self) -> bool:
-        """Whether an option was given that only classic groups have."""
+        """Return whether an option was given that only classic groups have."""
         return bool(self._classic_only())
 
     def _classic_only(self) -> list[str]:

@@ -84,17 +84,17 @@ class PartitionProgress:
 
     @property
     def base(self) -> int:
-        """The offset to commit: everything before it is complete."""
+        """Return the offset to commit: everything before it is complete."""
         return self._begun[0] if self._begun else self.next_offset
 
     @property
     def ahead(self) -> int:
-        """How many offsets lie between `base` and the next one to begin."""
+        """Return how many offsets lie between `base` and the next one to begin."""
         return self.next_offset - self._begun[0] if self._begun else 0
 
     @property
     def incomplete(self) -> int:
-        """How many records were started and are not complete."""
+        """Return how many records were started and are not complete."""
         return len(self._begun) - len(self._complete)
 
     def complete_ranges(self) -> list[range]:

@@ -25,7 +25,7 @@ class TopicWatch:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether a topic was missing in the last refresh only, so that another one must show whether it is gone."""
+        """Return whether a topic was missing in the last refresh only; another one must show whether it is gone."""
         return bool(self._misses)
 
     def update(self, snapshot: Snapshot) -> None:

@@ -59,7 +59,7 @@ class Handling:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a call is the function's, of one record, and nothing else."""
+        """Return whether a call is the function's, of one record, and nothing else."""
         return self.batch == 1 and self.timeout is None and self.is_lost is None and self.on_success is None
 
     def is_left_out(self, work: Work) -> bool:

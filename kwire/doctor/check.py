@@ -79,7 +79,7 @@ class Result:
 
     @property
     def worst(self) -> list[Finding]:
-        """The findings that give the status, in their order."""
+        """Return the findings that give the status, in their order."""
         return [finding for finding in self.findings if finding.status is self.status]
 
 

@@ -134,7 +134,7 @@ class Facts:
 
     @property
     def first(self) -> Endpoint | None:
-        """The first endpoint that answered for metadata; bootstrap addresses come first."""
+        """Return the first endpoint that answered for metadata; bootstrap addresses come first."""
         return next((one for one in self.endpoints if one.is_ok), None)
 
     @property

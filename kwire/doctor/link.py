@@ -42,7 +42,7 @@ class Link:
 
     @property
     def features(self) -> Mapping[str, int]:
-        """The finalized levels of the cluster's features."""
+        """Return the finalized levels of the cluster's features."""
         return self._session.features
 
     def handshake(self) -> None:

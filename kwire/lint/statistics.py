@@ -47,7 +47,7 @@ class Row:
 
     @property
     def compression(self) -> float | None:
-        """How many times smaller compression made the records, of one batch per exchange."""
+        """Return how many times smaller compression made the records, of one batch per exchange."""
         return self.uncompressed_bytes / self.compressed_bytes if self.compressed_bytes else None
 
 

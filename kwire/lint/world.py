@@ -37,7 +37,7 @@ class Client:
 
     @property
     def key(self) -> str:
-        """What findings call it until the end, when more of its name is known: `World.named` has the names."""
+        """Return what findings call it until the end, when more of its name is known: `World.named` has the names."""
         return f"#{self.number}"
 
     def differs(self, group: str, transactional_id: str) -> bool:
@@ -61,7 +61,7 @@ class Client:
 
     @property
     def program(self) -> str:
-        """The name of all clients of one program's kind."""
+        """Return the name of all clients of one program's kind."""
         return f"{self.client_id or self.ip} on {self.ip}"
 
 

@@ -668,12 +668,12 @@ class Append(Protocol[R_co]):
 
     @property
     def topic(self) -> str:
-        """The topic of the records."""
+        """Return the topic of the records."""
         ...
 
     @property
     def left(self) -> int:
-        """The number of records that are not appended yet."""
+        """Return the number of records that are not appended yet."""
         ...
 
     def append_to(self, accumulator: RecordAccumulator) -> R_co | None:
@@ -744,12 +744,12 @@ class BufferPool:
 
     @property
     def is_full(self) -> bool:
-        """Whether a sender waits for memory: batches must then be sent without linger."""
+        """Return whether a sender waits for memory: batches must then be sent without linger."""
         return bool(self._queue)
 
     @property
     def waiting(self) -> int:
-        """The number of senders that wait for memory."""
+        """Return the number of senders that wait for memory."""
         return len(self._queue)
 
     def waiting_for(self, topic: str) -> int:

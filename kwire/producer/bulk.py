@@ -268,7 +268,7 @@ class BulkResult(Sequence[RecordMetadata]):
 
     @property
     def failures(self) -> int:
-        """The number of records that failed."""
+        """Return the number of records that failed."""
         parts = (part for group in self._groups for stretch in group.stretches for part in stretch.parts())
         return sum(end - start for start, end, *_, error in parts if error is not None)
 

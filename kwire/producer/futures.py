@@ -373,7 +373,7 @@ class Callbacks:
 
     @property
     def is_running_here(self) -> bool:
-        """Whether this thread is running callbacks of this producer."""
+        """Return whether this thread is running callbacks of this producer."""
         return self._here.is_running
 
     @contextmanager

@@ -177,12 +177,12 @@ class ProducerSettings:
 
     @property
     def request_bytes_max(self) -> int:
-        """The size, in bytes, at which a request of several batches is closed."""
+        """Return the size, in bytes, at which a request of several batches is closed."""
         return _REQUEST_BYTES_MAX if self.max_request_bytes is None else self.max_request_bytes
 
     @property
     def record_bytes_max(self) -> int:
-        """The size, in bytes, of the largest record that is accepted."""
+        """Return the size, in bytes, of the largest record that is accepted."""
         return _RECORD_BYTES_MAX if self.max_request_bytes is None else self.max_request_bytes
 
     @property
@@ -191,7 +191,7 @@ class ProducerSettings:
 
     @property
     def wants_idempotence(self) -> bool:
-        """Whether idempotence is set or the default; the sender checks whether the brokers support it."""
+        """Return whether idempotence is set or the default; the sender checks whether the brokers support it."""
         if self.idempotence is None:
             return self.required_acks == -1 and self.ordered
         return self.idempotence

@@ -108,7 +108,7 @@ class PartitionQueue:
 
     @property
     def is_new(self) -> bool:
-        """Whether the leader that was sent to last is the partition's first, and has acknowledged nothing."""
+        """Return whether the leader that was sent to last is the partition's first, and has acknowledged nothing."""
         return self.leader is not None and self.leader[1] == _FIRST_EPOCH and self.acknowledged_by != self.leader
 
     def window(self, now: float) -> int:
@@ -119,7 +119,7 @@ class PartitionQueue:
         return [*self._retrying, *self._in_flight, *self.queued] if self._unresolved is None else list(self._unresolved)
 
     def sequenced_possibly_persisted(self) -> bool:
-        """Whether it is unknown of some batch of the current epoch if it was stored."""
+        """Return whether it is unknown of some batch of the current epoch if it was stored."""
         return any(
             batch.is_sequenced and batch.possibly_persisted
             for batch in (*self._retrying, *self._in_flight, *self.queued)
@@ -186,7 +186,7 @@ class PartitionQueue:
 
     @property
     def sequence_state(self) -> tuple[int, UUID] | None:
-        """The state to keep when this queue is dropped, for `resume_sequences`; None if nothing was sent."""
+        """Return the state to keep when this queue is dropped, for `resume_sequences`; None if nothing was sent."""
         return (self.next_sequence, self._topic_id) if self.next_sequence else None
 
     def resume_sequences(self, state: tuple[int, UUID]) -> None:
@@ -416,7 +416,7 @@ class ReadyQueue:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a batch lingers, or would linger if it were not blocked."""
+        """Return whether a batch lingers, or would linger if it were not blocked."""
         return bool(self._lingering or self._parked)
 
     def deadlines(self) -> tuple[float, float, float]:

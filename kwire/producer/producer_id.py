@@ -49,7 +49,7 @@ class ProducerIdState:
 
     @property
     def needs_request(self) -> bool:
-        """Whether it needs an InitProducerId request, now or later."""
+        """Return whether it needs an InitProducerId request, now or later."""
         return self.state in (IdStatus.UNKNOWN, IdStatus.NEEDS_BUMP)
 
     def should_request(self, now: float, is_drained: bool) -> bool:

@@ -69,7 +69,7 @@ class BatchSizeEstimator:
 
     @property
     def _wanted(self) -> int:
-        """The size before compression of a batch that has `batch_bytes` after it."""
+        """Return the size before compression of a batch that has `batch_bytes` after it."""
         if self._plain_bytes_max is None:
             return self._batch_bytes
         return min(self._plain_bytes_max, max(self._batch_bytes, int(self._batch_bytes / max(self._ratio, 1e-6))))

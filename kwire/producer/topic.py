@@ -129,14 +129,14 @@ class TopicQueue:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all records have a partition and the metadata has no error."""
+        """Return whether all records have a partition and the metadata has no error."""
         known = self.known
         is_known = known is not None and bool(known.partitions) and not known.error_code
         return is_known and self.unknown_since is None and not self.awaiting_metadata and not self.undesignated
 
     @property
     def is_needed(self) -> bool:
-        """Whether its metadata is needed: the brokers have the topic, or records wait for it."""
+        """Return whether its metadata is needed: the brokers have the topic, or records wait for it."""
         return (self.known is not None and bool(self.known.partitions)) or not self.is_idle
 
     def partition(self, index: int) -> PartitionQueue:
@@ -282,7 +282,7 @@ class _Partitions:
         self.may_try = True  # whether a partition that has acknowledged nothing may be chosen
 
     def is_busy(self) -> bool:
-        """Whether the only obstacle is that every checked broker has its maximum of requests in flight."""
+        """Return whether the only obstacle is that every checked broker has its maximum of requests in flight."""
         ready = self._view.is_ready
         return bool(self.brokers) and not any(is_open or not ready(node) for node, is_open in self.brokers.items())
 

@@ -281,7 +281,7 @@ class Transaction:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a transaction was started and has not ended yet."""
+        """Return whether a transaction was started and has not ended yet."""
         return self.state in _BEGUN
 
     @property
@@ -290,7 +290,7 @@ class Transaction:
 
     @property
     def sends_records(self) -> bool:
-        """Whether batches may go out: not once the transaction can only be aborted."""
+        """Return whether batches may go out: not once the transaction can only be aborted."""
         return self.state in (TransactionState.OPEN, TransactionState.COMMITTING)
 
     @property
@@ -298,7 +298,7 @@ class Transaction:
         return self.state is TransactionState.INITIALIZING
 
     def produce_limit(self, limit: int | None) -> int | None:
-        """The highest version of Produce: from v12 on a write joins the transaction by itself."""
+        """Return the highest version of Produce: from v12 on a write joins the transaction by itself."""
         if self.is_v2:
             return limit
         return _PRODUCE_MAX if limit is None else min(limit, _PRODUCE_MAX)

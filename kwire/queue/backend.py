@@ -73,19 +73,19 @@ class Delivery:
 
     @property
     def envelope(self) -> Envelope:
-        """What the headers say, and for a message of another program what they would say."""
+        """Return what the headers say, and for a message of another program what they would say."""
         if self._envelope is None:
             self._envelope = record_envelope(self.record)
         return self._envelope
 
     @property
     def is_plain(self) -> bool:
-        """Whether nobody has read the headers: this is the first delivery, without delay, expiry or own timeout."""
+        """Return whether nobody has read the headers: a first delivery, without delay, expiry or own timeout."""
         return self._envelope is None
 
     @property
     def headers(self) -> Headers:
-        """The headers of the record, and of ours those that a redelivery needs."""
+        """Return the headers of the record, and of ours those that a redelivery needs."""
         headers, names = self.record.headers, {name for name, _ in self.record.headers}
         if FIRST_AT not in names and self.record.timestamp_ms > 0:
             headers = (*headers, (FIRST_AT, b"%d" % self.record.timestamp_ms))
@@ -93,12 +93,12 @@ class Delivery:
 
     @property
     def waited_ms(self) -> int:
-        """How long the message waited for its lease."""
+        """Return how long the message waited for its lease."""
         return max(0, self.appended_ms - self.record.timestamp_ms)
 
     @property
     def lasts_until(self) -> float:
-        """When the lease ends, unless it is extended."""
+        """Return when the lease ends, unless it is extended."""
         return self.deadline
 
 

@@ -191,7 +191,7 @@ class QueueConsumerClient(Generic[M]):
             self._wake()
 
     def _is_low(self) -> bool:
-        """Whether the buffer is half empty, and nobody fetches."""
+        """Return whether the buffer is half empty, and nobody fetches."""
         return 2 * len(self._buffer) <= self._batch and not self._is_fetching and self._backend is not None
 
     async def _look_ahead(self) -> None:

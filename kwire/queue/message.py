@@ -25,17 +25,17 @@ class MessageClient:
 
     @property
     def payload(self) -> bytes | None:
-        """The payload, as it was sent."""
+        """Return the payload, as it was sent."""
         return self._delivery.payload
 
     @property
     def headers(self) -> Headers:
-        """The headers of the sender: ((name, value), ...)."""
+        """Return the headers of the sender: ((name, value), ...)."""
         return self._delivery.envelope.user
 
     @property
     def id(self) -> str:
-        """The id given by the sender, or made by its producer. It stays the same when the message comes again."""
+        """Return the id given by the sender or made by its producer. It stays the same when the message comes again."""
         return self._delivery.envelope.id
 
     @property
@@ -45,22 +45,22 @@ class MessageClient:
 
     @property
     def deliveries(self) -> int:
-        """How often the message has been delivered, this time included; from 1."""
+        """Return how often the message has been delivered, this time included; from 1."""
         return self._delivery.envelope.deliveries + 1
 
     @property
     def first_sent_at_ms(self) -> int:
-        """When the brokers first stored the message: milliseconds since 1970."""
+        """Return when the brokers first stored the message: milliseconds since 1970."""
         return self._delivery.envelope.first_at
 
     @property
     def lease_seconds(self) -> float:
-        """How much longer the lease lasts, unless it is extended; negative when it is over."""
+        """Return how much longer the lease lasts, unless it is extended; negative when it is over."""
         return self._delivery.lasts_until - self._consumer.now()
 
     @property
     def is_settled(self) -> bool:
-        """Whether the message was acknowledged, refused or given back."""
+        """Return whether the message was acknowledged, refused or given back."""
         return self._delivery.is_settled
 
     async def _ack(self) -> None:

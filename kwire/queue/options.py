@@ -197,12 +197,12 @@ class QueueOptions:
 
     @property
     def is_go(self) -> bool:
-        """Whether this service shares its queues with kafka-mq-go."""
+        """Return whether this service shares its queues with kafka-mq-go."""
         return self.marker_format == "kafka-mq-v1"
 
     @property
     def dead_letters(self) -> str:
-        """The dead letter topic; empty where dead letters are dropped."""
+        """Return the dead letter topic; empty where dead letters are dropped."""
         if self.dead_letter_topic is not None:
             return self.dead_letter_topic
         # Brokers write dead letters of share groups only to topics with this prefix.
@@ -218,7 +218,7 @@ class QueueOptions:
 
     @property
     def tracker_group(self) -> str:
-        """The consumer group of the trackers: of its own for each markers topic, unless it is kafka-mq-go's."""
+        """Return the consumer group of the trackers: of its own for each markers topic, unless it is kafka-mq-go's."""
         return "kafka-mq-redelivery" if self.is_go else f"kwire-mq-tracker-{self.marker_topic}"
 
     def backoff(self, deliveries: int) -> int:

@@ -111,7 +111,7 @@ class ServiceClient(Generic[P, C]):
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a forked child, and the service its parent's."""
+        """Return whether this is a forked child, and the service its parent's."""
         return self._runtime.is_forked
 
     def check_usable(self) -> None:

@@ -44,7 +44,7 @@ class ShareDelivery(Delivery):
 
     @property
     def lasts_until(self) -> float:
-        """When the lock ends; in the past once the broker has taken it away."""
+        """Return when the lock ends; in the past once the broker has taken it away."""
         return -inf if self.record.is_lost else self.record.lock_deadline
 
 

@@ -264,7 +264,7 @@ class Tracker(TrackerClient):
 
     @property
     def is_running(self) -> bool:
-        """Whether its own thread runs."""
+        """Return whether its own thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
     def close(self, timeout: float | None = 30.0) -> None:
@@ -314,7 +314,7 @@ class TrackedPartition:
 
     @property
     def committed_distance(self) -> int:
-        """How many offsets a successor would read."""
+        """Return how many offsets a successor would read."""
         return self.state.position - self._committed
 
     def apply(self, record: ConsumerRecord, now: float) -> None:

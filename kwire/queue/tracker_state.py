@@ -173,7 +173,7 @@ class TrackerState:
 
     @property
     def is_replaying(self) -> bool:
-        """Whether markers that were written before the barrier may still come."""
+        """Return whether markers that were written before the barrier may still come."""
         return self._barrier is None or self.position <= self._barrier
 
     # -- markers

@@ -219,7 +219,7 @@ class Session:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the handshake is done and the connection open. Stays True while an authentication is renewed."""
+        """Return whether the handshake is done and the connection open; True while an authentication is renewed."""
         if self.role is Role.CLIENT:
             return self._negotiated is not None and self._state not in _ENDED
         return self._state is State.READY
@@ -386,7 +386,7 @@ class Session:
 
     @property
     def features(self) -> Mapping[str, int]:
-        """The levels of the cluster's features (KIP-584), from ApiVersions."""
+        """Return the levels of the cluster's features (KIP-584), from ApiVersions."""
         return self._negotiated.features if self._negotiated is not None else {}
 
     def _can_send_more(self) -> bool:

@@ -105,7 +105,7 @@ class AcquiredRecords:
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing is left to hand out."""
+        """Return whether nothing is left to hand out."""
         return self._next > self._ranges[-1].last
 
     def take(self, count: int) -> list[ShareRecord]:
@@ -280,7 +280,7 @@ class AcquiredRecords:
 
     @property
     def is_expired(self) -> bool:
-        """Whether the lock of what was not handed out has ended."""
+        """Return whether the lock of what was not handed out has ended."""
         return self._is_lost or self.now() >= self._lock_deadline
 
     def acknowledge(self, offset: int, type: AcknowledgeType) -> None:
@@ -438,7 +438,7 @@ class AcquiredRecords:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is unread, in hand or chosen any more."""
+        """Return whether nothing is unread, in hand or chosen any more."""
         return self.is_read and not (self._in_hand or self._renewed or self._chosen or self._runs or self._own)
 
     # -- for the loop thread

@@ -204,12 +204,12 @@ class ShareConsumerClient(TelemetryMethods):
 
     @property
     def member_id(self) -> str:
-        """The id by which the group knows this consumer."""
+        """Return the id by which the group knows this consumer."""
         return self._membership.member_id
 
     @property
     def acquisition_lock_ms(self) -> int | None:
-        """How long a lock lasts, as the broker says; None before the first records."""
+        """Return how long a lock lasts, as the broker says; None before the first records."""
         return self._fetcher.lock_ms
 
     # -- reading

@@ -36,17 +36,17 @@ class ShareRecord(ConsumerRecord):
 
     @property
     def delivery_count(self) -> int:
-        """How often the group has delivered the record, this time included; from 1."""
+        """Return how often the group has delivered the record, this time included; from 1."""
         return self._acquired.delivery_count(self.offset)
 
     @property
     def lock_deadline(self) -> float:
-        """When the lock ends: seconds of `time.monotonic`. A renewal moves it."""
+        """Return when the lock ends: seconds of `time.monotonic`. A renewal moves it."""
         return self._acquired.lock_deadline(self.offset)
 
     @property
     def is_lost(self) -> bool:
-        """Whether the lock has ended without an acknowledgement: the group delivers the record again."""
+        """Return whether the lock has ended without an acknowledgement: the group delivers the record again."""
         return self._acquired.is_lost(self.offset)
 
     def accept(self) -> None:

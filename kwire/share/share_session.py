@@ -103,7 +103,7 @@ class ShareSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the next request goes on with a session: only then may it carry acknowledgements."""
+        """Return whether the next request goes on with a session: only then may it carry acknowledgements."""
         return self.epoch != OPEN_EPOCH
 
     @property

@@ -139,7 +139,7 @@ class Member:
 
     @property
     def process(self) -> Process | None:
-        """The process that runs, or None."""
+        """Return the process that runs, or None."""
         return self.processes[-1] if self.processes and self.processes[-1].is_alive else None
 
     def start(self, now: float = 0.0) -> None:

@@ -50,7 +50,7 @@ class BatchEncoder:
 
     @property
     def digest(self) -> int:
-        """The CRC-32C of all records that were taken, and their size modulo 2 ** 32."""
+        """Return the CRC-32C of all records that were taken, and their size modulo 2 ** 32."""
         return self._crc << 32 | self._body_bytes & _DIGEST_BYTES
 
     def append(self, topic: str, records: pa.RecordBatch) -> list[EncodedBatch]:

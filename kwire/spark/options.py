@@ -170,7 +170,7 @@ class ExactlyOnce:
 
     @property
     def repeats_decided(self) -> bool:
-        """Whether tasks of a decided batch must make its records again, in case some of them are in doubt."""
+        """Return whether tasks of a decided batch must make its records again, in case some of them are in doubt."""
         return self.on_in_doubt in ("repair", "duplicate")
 
 

@@ -137,7 +137,7 @@ class Proxy:
 
     @property
     def brokers(self) -> dict[Address, Address]:
-        """Where the tap listens for each broker that it knows."""
+        """Return where the tap listens for each broker that it knows."""
         return dict(self._listeners)
 
     def wakeup(self) -> None:

@@ -94,12 +94,12 @@ class Tap:
 
     @property
     def brokers(self) -> dict[tuple[str, int], tuple[str, int]]:
-        """Where the tap listens for each broker that was named so far."""
+        """Return where the tap listens for each broker that was named so far."""
         return self._proxy.brokers
 
     @property
     def exchanges(self) -> int:
-        """The number of exchanges so far."""
+        """Return the number of exchanges so far."""
         return self._recorder.exchanges
 
     def close(self) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from kwire.cli.logs.indexes import read_offset_index, read_time_index
-from kwire.cli.logs.segments import Unused, count_zeros, read_segment
+from kwire.logs.indexes import read_offset_index, read_time_index
+from kwire.logs.segments import Unused, count_zeros, read_segment
 from kwire.protocol import encode_internal_record
 from kwire.protocol.fields import NO_ID
 from kwire.protocol.internal_topics import InternalRecord

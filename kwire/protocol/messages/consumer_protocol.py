@@ -46,7 +46,7 @@ M = TypeVar("M", bound=Message)
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """The message behind its version. Raises EncodeError."""
+    """Return the message behind its version. Raises EncodeError."""
     return _VERSION.pack(version) + message.encode(version)
 
 

@@ -217,7 +217,7 @@ class Sasl:
 
     @property
     def identity(self) -> str:
-        """Who logs in, for errors; no secret."""
+        """Return who logs in, for errors; no secret."""
         if self.tokens is not None:
             return self.tokens.title if self.mechanism == kerberos.MECHANISM else f"a token of {self.tokens.title}"
         return f"{'delegation token' if self.is_delegation_token else 'user'} {self.username!r}"

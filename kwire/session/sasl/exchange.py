@@ -119,7 +119,7 @@ class Login(Protocol):
 
     @property
     def identity(self) -> str:
-        """Who logs in, for errors: "user 'alice'"."""
+        """Return who logs in, for errors: "user 'alice'"."""
         ...
 
 

@@ -228,7 +228,7 @@ def _escaped(name: str) -> str:
 
 
 def _unescaped(name: str) -> str:
-    """The inverse; an equals sign that escapes nothing is an error by RFC 5802."""
+    """Return the inverse; an equals sign that escapes nothing is an error by RFC 5802."""
     if "=" in name.replace("=2C", "").replace("=3D", ""):
         raise SaslError("a user name that is not escaped")
     return name.replace("=2C", ",").replace("=3D", "=")
