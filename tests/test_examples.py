@@ -340,3 +340,12 @@ def test_spark_stream_continues_at_its_checkpoint(cluster: Cluster, tmp_path: Pa
     fill(cluster, "numbers", ["d"])
     assert run("spark_stream.py", *arguments, timeout=280, strict=False).endswith("1 records copied\n")
     assert sorted(map(str, values_of(cluster, "copied"))) == ["b'A'", "b'B'", "b'C'", "b'D'"]
+
+
+def test_pipeline_audits_two_topics(cluster: Cluster) -> None:
+    with kwire.Producer(cluster.bootstrap) as producer:
+        for topic in ("numbers", "copied"):
+            for number in range(10):
+                producer.send(topic, b"%d" % number, timestamp_ms=1_700_000_000_000 + number)
+    sides = [f"{cluster.bootstrap}/{topic}" for topic in ("numbers", "copied")]
+    assert '"partition": null, "source": 10, "target": 10, "lost": 0' in run("pipeline.py", "audit", *sides)

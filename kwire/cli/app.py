@@ -57,7 +57,7 @@ COMMANDS = {
     "lint": "Say what clients and brokers do wrong in captures.",
     "doctor": "Examine a cluster as a client sees it, and say what is wrong.",
     "queue": "Message queues: send, receive, tracker, dead letters.",
-    "pipeline": "Audit topics; report on captures.",
+    "pipeline": "Mirror, archive, replay and audit topics; report on captures.",
     "broker": "Run a cluster of embedded brokers until Ctrl-C.",
 }
 # Those that Kafka's system tests run, listed apart.

@@ -1,4 +1,4 @@
-"""`kwire pipeline`: audit topics, and report on captures."""
+"""`kwire pipeline`: mirror, archive, replay, audit, and a report on captures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kwire.cli.output import Output, counted, output_options
 
 if TYPE_CHECKING:
     from kwire.pipeline.audit import AuditReport, Counts
-    from kwire.pipeline.sides import Window
+    from kwire.pipeline.sides import Cluster, Window
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
@@ -24,12 +24,26 @@ _COLUMNS = ("source", "target", "lost", "behind", "doubled", "foreign", "reorder
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Audit topics; report on captures.
+    """Mirror, archive, replay and audit topics; report on captures.
+
+    mirror, archive and replay run on Spark, which needs `pip install 'kwire[spark]'`: on this machine, or on a cluster
+    with `spark-submit examples/pipeline.py mirror ...`.
 
     \b
         kwire pipeline audit broker1:9092/orders broker2:9092/orders
+        kwire pipeline mirror -s broker1:9092 -t broker2:9092 --topics orders --checkpoint mirror/
+        kwire pipeline archive -s broker1:9092 --topics orders --to archive/ --checkpoint state/
+        kwire pipeline replay archive/ -t broker2:9092 --topic orders --write-id first
         kwire pipeline report captures/ -o report.html
     """
+
+
+def _source_option(command: Command) -> Command:
+    return click.option("-s", "--source", required=True, metavar="HOST:PORT,...", help="The cluster to read.")(command)
+
+
+def _target_option(command: Command) -> Command:
+    return click.option("-t", "--target", required=True, metavar="HOST:PORT,...", help="The cluster to write.")(command)
 
 
 def _config_option(side: str) -> Callable[[Command], Command]:
@@ -37,6 +51,18 @@ def _config_option(side: str) -> Callable[[Command], Command]:
         f"--{side}-config", f"{side}_config", type=_FILE,
         help=f"Properties of the {side} by Java's names: TLS, SASL, client.id, ...",
     )  # fmt: skip
+
+
+def _checkpoint_option(command: Command) -> Command:
+    return click.option(
+        "--checkpoint", required=True, metavar="PATH", help="Where Spark keeps how far it is: one for each pipeline."
+    )(command)
+
+
+def _every_option(command: Command) -> Command:
+    return click.option(
+        "--every", metavar="TIME", help="Go on, with a batch every 10s or 1m. Default: end with what there is now."
+    )(command)
 
 
 def _window_options(command: Command) -> Command:
@@ -69,6 +95,36 @@ def _properties(path: str | None) -> dict[str, str]:
     found = {} if path is None else read_properties(Path(path))
     found.pop("bootstrap.servers", None)
     return found
+
+
+def _cluster(bootstrap: str, config: str | None) -> Cluster:
+    from kwire.pipeline.sides import Cluster
+
+    return Cluster(bootstrap, _properties(config))
+
+
+def _trigger(every: str | None) -> dict[str, Any]:
+    from kwire.cli.stats import parse_seconds
+
+    return {"availableNow": True} if every is None else {"processingTime": f"{parse_seconds(every):g} seconds"}
+
+
+def _await(query: Any, output: Output, noun: str) -> ExitCode:
+    """Wait for the end of a query; Ctrl-C stops it."""
+    from pyspark.errors import StreamingQueryException
+
+    from kwire.errors import KwireError
+
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        raise KwireError(f"the query ended: {error.getMessage() or error}", remedy="see the lines above") from error
+    except KeyboardInterrupt:
+        query.stop()
+        raise
+    rows = sum(progress["numInputRows"] for progress in query.recentProgress)
+    output.note(f"{counted(rows, 'record')} {noun}")
+    return ExitCode.OK
 
 
 # -- audit
@@ -148,6 +204,98 @@ def _audit_json(counts: Counts) -> dict[str, Any]:
     return {**{name: getattr(counts, name) for name in _COLUMNS}, "examples": examples}
 
 
+# -- on Spark
+
+
+@command.command("mirror")
+@_source_option
+@_target_option
+@click.option("--topics", required=True, metavar="NAME,...", help="Which topics.")
+@click.option("--prefix", default="", metavar="TEXT", help="Put before the topics' names on the target.")
+@click.option(
+    "--partitions", type=click.Choice(["same", "by-key"]), default="same", show_default=True,
+    help="same: a record keeps the number of its partition. by-key: its key decides.",
+)  # fmt: skip
+@click.option("--create-topics", is_flag=True, help="Create topics that the target lacks, with as many partitions.")
+@_checkpoint_option
+@_every_option
+@_config_option("source")
+@_config_option("target")
+@output_options
+def mirror_command(
+    source: str, target: str, topics: str, prefix: str, partitions: str, create_topics: bool, checkpoint: str,
+    every: str | None, source_config: str | None, target_config: str | None, output: Output,
+) -> ExitCode:  # fmt: skip
+    """Copy topics to another cluster, exactly once.
+
+    Keys, values, headers and timestamps stay. Consumers of the target must read committed records. Start it again with
+    the same checkpoint after any failure: it goes on where it was.
+    """
+    from kwire.pipeline.mirror import MirrorPlan, prepare_topics, start_mirror
+    from kwire.pipeline.session import get_session
+
+    names = tuple(filter(None, (name.strip() for name in topics.split(","))))
+    plan = MirrorPlan(names, prefix, partitions == "same")
+    clusters = _cluster(source, source_config), _cluster(target, target_config)
+    for name in prepare_topics(plan, *clusters, creates=create_topics):
+        output.note(f"created topic {name}")
+    query = start_mirror(get_session("kwire mirror"), plan, *clusters, checkpoint, trigger=_trigger(every))
+    return _await(query, output, "mirrored")
+
+
+@command.command("archive")
+@_source_option
+@click.option("--topics", required=True, metavar="NAME,...", help="Which topics.")
+@click.option("--pattern", "is_pattern", is_flag=True, help="--topics is a regular expression.")
+@click.option("--to", "path", required=True, metavar="PATH", help="The archive: a folder on any file system of Spark.")
+@_checkpoint_option
+@_every_option
+@_config_option("source")
+@output_options
+def archive_command(
+    source: str, topics: str, is_pattern: bool, path: str, checkpoint: str, every: str | None,
+    source_config: str | None, output: Output,
+) -> ExitCode:  # fmt: skip
+    """Append topics to Parquet files, partitioned by topic, date and hour."""
+    from kwire.pipeline.archive import start_archive
+    from kwire.pipeline.session import get_session
+
+    query = start_archive(
+        get_session("kwire archive"), _cluster(source, source_config), topics, path, checkpoint,
+        is_pattern=is_pattern, trigger=_trigger(every),
+    )  # fmt: skip
+    return _await(query, output, "archived")
+
+
+@command.command("replay")
+@click.argument("archive", metavar="ARCHIVE")
+@_target_option
+@click.option("--topic", required=True, metavar="NAME", help="Which topic of the archive.")
+@click.option("--to", metavar="NAME", help="The topic to write. Default: of the same name.")
+@click.option(
+    "--partitions", type=click.Choice(["same", "by-key"]), default="same", show_default=True,
+    help="same: a record keeps the number of its partition. by-key: its key decides.",
+)  # fmt: skip
+@click.option("--write-id", metavar="ID", help="Write exactly once; again with this id after a failure.")
+@_window_options
+@_config_option("target")
+@output_options
+def replay_command(
+    archive: str, target: str, topic: str, to: str | None, partitions: str, write_id: str | None, since: str | None,
+    until: str | None, target_config: str | None, output: Output,
+) -> ExitCode:  # fmt: skip
+    """Write a topic of an archive to a topic, with its timestamps, in its order."""
+    from kwire.pipeline.replay import replay
+    from kwire.pipeline.session import get_session
+
+    count = replay(
+        get_session("kwire replay"), archive, _cluster(target, target_config), topic=topic, to=to,
+        window=_window(since, until), keeps_partitions=partitions == "same", write_id=write_id,
+    )  # fmt: skip
+    output.note(f"{counted(count, 'record')} written")
+    return ExitCode.OK
+
+
 # -- captures
 
 
@@ -157,15 +305,23 @@ def _audit_json(counts: Counts) -> dict[str, Any]:
               help="The page to write.")  # fmt: skip
 @click.option("--title", default="Kafka traffic", show_default=True, help="Its heading.")
 @click.option("--processes", type=click.IntRange(min=1), help="How many files to read at once. Default: one a core.")
+@click.option("--spark", "on_spark", is_flag=True, help="Read the files in Spark's tasks.")
 @output_options
-def report_command(paths: tuple[str, ...], target: str, title: str, processes: int | None, output: Output) -> ExitCode:
+def report_command(
+    paths: tuple[str, ...], target: str, title: str, processes: int | None, on_spark: bool, output: Output
+) -> ExitCode:
     """Write latency and errors of captures, by client and API, as one HTML page.
 
     CAPTURE is a file, a folder or a quoted glob. The page needs no other file.
     """
-    from kwire.pipeline.report import measure_files, to_html
+    from kwire.pipeline.report import measure_files, measure_on_spark, to_html
 
-    traffic = measure_files(_captures(paths), processes or os.cpu_count() or 1)
+    if on_spark:
+        from kwire.pipeline.session import get_session
+
+        traffic = measure_on_spark(get_session("kwire report"), list(paths))
+    else:
+        traffic = measure_files(_captures(paths), processes or os.cpu_count() or 1)
     Path(target).write_text(to_html(traffic, title), "utf-8")
     for problem in traffic.problems:
         output.note(problem)

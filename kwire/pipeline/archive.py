@@ -11,13 +11,44 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from kwire.errors import ConfigurationError
+from kwire.pipeline.sides import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 METADATA = "_spark_metadata"
+PARTITION_COLUMNS = ("topic", "date", "hour")
 _COMPACT = ".compact"
+
+
+def start_archive(
+    spark: SparkSession, source: Cluster, topics: str, path: str, checkpoint: str, *, is_pattern: bool = False,
+    trigger: dict[str, Any] | None = None, options: dict[str, str] | None = None,
+) -> StreamingQuery:  # fmt: skip
+    """Start the query that appends topics to an archive, from their beginnings on. Each record is archived once.
+
+    `topics` are names separated by commas, or a pattern. By default the query ends when it has what there is now;
+    `trigger={"processingTime": "1 minute"}` lets it go on. `options` are more options of the read.
+    """
+    import kwire.spark
+
+    kwire.spark.register(spark)
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")  # of date and hour
+    read = spark.readStream.format("kwire").options(
+        **source.spark_options(), includeHeaders="true", startingOffsets="earliest", **(options or {})
+    )
+    records = read.option("subscribePattern" if is_pattern else "subscribe", topics).load()
+    rows = records.selectExpr(
+        "*", "date_format(timestamp, 'yyyy-MM-dd') AS date", "date_format(timestamp, 'HH') AS hour"
+    )
+    write = rows.writeStream.format("parquet").partitionBy(*PARTITION_COLUMNS)
+    return write.option("checkpointLocation", checkpoint).trigger(**(trigger or {"availableNow": True})).start(path)
 
 
 def open_archive(path: str, topic: str) -> Any:

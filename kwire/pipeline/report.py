@@ -1,21 +1,25 @@
 """Captures to one HTML page: latency and errors for each client and API, and how they went over time.
 
 `measure` reads one capture into a `Traffic` of bounded size; these merge, so any number of files are read in parallel:
-by processes of this machine (`measure_files`), or by tasks of a cluster.
+by processes of this machine (`measure_files`), or by Spark's tasks (`measure_on_spark`).
 """
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kwire.capture import Exchange, Remark, read_exchanges
 from kwire.capture.summary import is_routine
 from kwire.lint.histogram import Histogram
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Of clients and APIs together; what is beyond them counts as one. A page with more is not read.
 KEYS_MAX = 10_000
@@ -156,6 +160,30 @@ def measure_files(paths: Iterable[str], processes: int = 1) -> Traffic:
     with ProcessPoolExecutor(min(processes, len(found))) as pool:
         for one in pool.map(measure_file, found):
             total.merge(one)
+    return total
+
+
+def measure_on_spark(spark: SparkSession, paths: list[str]) -> Traffic:
+    """Read captures in Spark's tasks, a file each. The paths are those of `format("kwire.capture")`."""
+    import pyarrow as pa
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    from kwire.pipeline.report import measure as measure_capture  # a task imports it by its name
+    from kwire.spark.capture_source import list_captures
+    from kwire.spark.files import open_file
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path in batch.column("path").to_pylist():
+                one = measure_capture(lambda path=path: open_file(path), path)  # type: ignore[misc]
+                yield pa.record_batch({"traffic": pa.array([pickle.dumps(one)], pa.binary())})
+
+    files = [(file.path,) for file in list_captures(paths)]
+    frame = spark.createDataFrame(files, "path string").repartition(len(files))
+    schema = StructType([StructField("traffic", BinaryType())])
+    total = Traffic()
+    for row in frame.mapInArrow(read, schema).toLocalIterator():
+        total.merge(pickle.loads(row["traffic"]))
     return total
 
 

@@ -1,0 +1,118 @@
+"""Topics from one cluster to another, exactly once: records with keys, headers, timestamps, and their partitions.
+
+The checkpoint of the query says how far the source was read, a marker on the target what was written (`format("kwire")`
+with delivery exactly-once). A mirror that is killed at any moment goes on with the next start, and neither loses nor
+doubles a record for consumers that read committed records. Offsets differ between the clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kwire.errors import ConfigurationError
+from kwire.pipeline.sides import Cluster, check_topic
+from kwire.spark.client_options import admin_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from kwire.admin import Admin
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorPlan:
+    """Which topics go where. `prefix` comes before the names on the target: "eu." makes eu.orders of orders.
+
+    `keeps_partitions`: a record goes to the partition of the same number; else its key decides.
+    """
+
+    topics: tuple[str, ...]
+    prefix: str = ""
+    keeps_partitions: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.topics:
+            raise ConfigurationError("no topic is named", remedy="name one or more")
+        for name in (*self.topics, self.prefix or "x"):
+            check_topic(name)
+
+    def target_of(self, topic: str) -> str:
+        return self.prefix + topic
+
+
+def target_columns(keeps_partitions: bool) -> list[str]:
+    """Return the columns of a write that keeps what a record was. A record without a timestamp gets the current."""
+    kept = ["key", "value", "headers", "timestamp"]
+    return kept + (["partition"] if keeps_partitions else [])
+
+
+def prepare_topics(plan: MirrorPlan, source: Cluster, target: Cluster, *, creates: bool) -> list[str]:
+    """Check that the target has the topics with enough partitions; with `creates`, make those that are missing.
+
+    Return the names of topics made. Raises ConfigurationError: a mirror that fails on its first record fails late.
+    """
+    from kwire.admin import Admin
+
+    made: list[str] = []
+    with (
+        Admin(**admin_options(source.client_options())) as there,
+        Admin(**admin_options(target.client_options())) as here,
+    ):
+        for topic in plan.topics:
+            wanted, name = _partitions(there, topic), plan.target_of(topic)
+            if wanted is None:
+                raise ConfigurationError(f"the source has no topic {topic}", remedy="check its name")
+            found = _partitions(here, name)
+            if found is None and not creates:
+                raise ConfigurationError(f"the target has no topic {name}", remedy="create it, or add --create-topics")
+            if found is None:
+                from kwire.admin import NewTopic
+
+                here.create_topics([NewTopic(name, wanted)])
+                made.append(name)
+            elif plan.keeps_partitions and found < wanted:
+                raise ConfigurationError(
+                    f"{name} has {found} partitions on the target, {topic} {wanted} on the source",
+                    remedy="add partitions to the target, or let keys decide (--partitions by-key)",
+                )
+    return made
+
+
+def _partitions(admin: Admin, topic: str) -> int | None:
+    found = admin.metadata([topic]).topics.get(topic)
+    return None if found is None or not found.partitions else len(found.partitions)
+
+
+def start_mirror(
+    spark: SparkSession, plan: MirrorPlan, source: Cluster, target: Cluster, checkpoint: str, *,
+    trigger: Mapping[str, Any] | None = None, read: Mapping[str, str] | None = None,
+    write: Mapping[str, str] | None = None,
+) -> StreamingQuery:  # fmt: skip
+    """Start the query. By default it ends when it has what there is now; else give a trigger of Spark.
+
+    `read` and `write` are more options of `format("kwire")`, such as maxOffsetsPerTrigger or inlineMaxBytes. Records of
+    transactions that were aborted on the source are not mirrored.
+    """
+    import kwire.spark
+
+    kwire.spark.register(spark)
+    records = (
+        spark.readStream.format("kwire")
+        .options(**source.spark_options(), **{"kafka.isolation.level": "read_committed"})
+        .options(subscribe=",".join(plan.topics), startingOffsets="earliest", includeHeaders="true", **(read or {}))
+        .load()
+    )
+    columns = target_columns(plan.keeps_partitions)
+    topic = f"concat('{plan.prefix}', topic) AS topic"
+    query = (
+        records.selectExpr(*columns, topic)
+        .writeStream.format("kwire")
+        .options(**target.spark_options(), delivery="exactly-once", markerTopic=plan.target_of(plan.topics[0]))
+        .options(**(write or {}))
+        .option("checkpointLocation", checkpoint)
+        .trigger(**(trigger or {"availableNow": True}))
+    )
+    return query.start()

@@ -1,0 +1,39 @@
+"""The Spark session of a pipeline: that of spark-submit, or a local one on a laptop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from kwire.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def get_session(name: str) -> SparkSession:
+    """Return the session that spark-submit or the program has made, or make one on the cores of this machine."""
+    # Workers run this Python, and so this kwire, unless the cluster says otherwise.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigurationError(
+            f"this pipeline needs PySpark 4.0 or later and pyarrow ({error})", remedy="pip install kwire[spark]"
+        ) from error
+    import kwire.spark
+
+    builder = SparkSession.builder.appName(name)
+    if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # Not by spark-submit: its own defaults would listen on all addresses.
+        builder = (
+            builder.master(os.environ.get("SPARK_MASTER", "local[*]"))
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+        )
+    session = builder.getOrCreate()
+    kwire.spark.register(session)
+    return session

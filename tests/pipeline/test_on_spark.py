@@ -1,0 +1,134 @@
+"""Pipelines on a real local Spark session, against embedded clusters: mirror, archive, replay, captures, logs."""
+# ruff: noqa: F401, F811
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kwire.broker import Cluster
+from kwire.pipeline.archive import start_archive
+from kwire.pipeline.audit import audit
+from kwire.pipeline.mirror import MirrorPlan, prepare_topics, start_mirror
+from kwire.pipeline.replay import replay
+from kwire.pipeline.report import measure_files, measure_on_spark, to_html
+from kwire.pipeline.sides import ArchiveSide, TopicSide
+from kwire.pipeline.sides import Cluster as Brokers
+from kwire.spark import captures_of
+from tests.cli.test_capture_view import CAPTURE
+from tests.cli.test_dump_log import LOG, SEGMENT
+from tests.pipeline.test_sides import create, send
+from tests.spark.test_e2e import spark  # a fixture
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(240, func_only=True),  # a JVM may need long to start
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[tuple[Brokers, Brokers]]:
+    with Cluster(brokers=1) as source, Cluster(brokers=1) as target:
+        yield Brokers(source.bootstrap), Brokers(target.bootstrap)
+
+
+def agree(source: TopicSide | ArchiveSide, target: TopicSide | ArchiveSide) -> int:
+    """Return the number of records of two sides that agree."""
+    report = audit(source, target)
+    source.close()
+    target.close()
+    assert report.is_clean(), report.total
+    return report.total.matched
+
+
+def test_a_mirror_that_is_killed_goes_on(
+    spark: SparkSession,
+    clusters: tuple[Brokers, Brokers],
+    tmp_path: Path,
+) -> None:
+    """SIGKILL of the whole process group while it writes; the next start neither loses nor doubles."""
+    source, target = clusters
+    create(source.bootstrap, "orders", partitions=2)
+    send(source.bootstrap, "orders", list(range(400)))
+    plan = MirrorPlan(("orders",), prefix="copy.")
+    assert prepare_topics(plan, source, target, creates=True) == ["copy.orders"]
+    program = (
+        "import sys\nfrom kwire.pipeline.mirror import MirrorPlan, start_mirror\n"
+        "from kwire.pipeline.session import get_session\nfrom kwire.pipeline.sides import Cluster\n"
+        "start_mirror(get_session('m'), MirrorPlan(('orders',), 'copy.'), Cluster(sys.argv[1]), Cluster(sys.argv[2]),\n"
+        "    sys.argv[3], read={'maxOffsetsPerTrigger': '20'}).awaitTermination()"
+    )
+    checkpoint = str(tmp_path / "checkpoint")
+    own = {name: value for name, value in os.environ.items() if not name.startswith("KWIRE_")}
+    environment = {**own, "PYTHONPATH": str(ROOT), "SPARK_MASTER": "local[2]", "PYSPARK_PYTHON": sys.executable}
+    with subprocess.Popen(
+        [sys.executable, "-c", program, source.bootstrap, target.bootstrap, checkpoint],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    ) as running:  # fmt: skip
+        try:
+            # Spark notes each batch there that is over: two of twenty.
+            wait_until(lambda: Path(checkpoint, "commits", "1").exists() or running.poll() is not None, 120)
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == -signal.SIGKILL  # it was not over
+    start_mirror(spark, plan, source, target, checkpoint).awaitTermination()
+    assert agree(TopicSide(source, "orders"), TopicSide(target, "copy.orders")) == 400
+
+
+def test_an_archive_and_back(
+    spark: SparkSession,
+    clusters: tuple[Brokers, Brokers],
+    tmp_path: Path,
+) -> None:
+    source, target = clusters
+    create(source.bootstrap, "kept", partitions=2)
+    create(target.bootstrap, "again", partitions=2)
+    path, checkpoint = str(tmp_path / "archive"), str(tmp_path / "checkpoint")
+    for numbers in (list(range(100)), list(range(100, 150))):
+        send(source.bootstrap, "kept", numbers)
+        start_archive(spark, source, "kept", path, checkpoint).awaitTermination()
+    assert agree(TopicSide(source, "kept"), ArchiveSide(path, "kept")) == 150
+    assert [folder.name for folder in sorted((tmp_path / "archive" / "topic=kept").iterdir())] == ["date=2023-11-14"]
+    for _ in range(2):  # the second finds that it is written
+        assert replay(spark, path, target, topic="kept", to="again", write_id="first") == 150
+    assert agree(TopicSide(source, "kept"), TopicSide(target, "again")) == 150
+
+
+def test_captures_and_logs_are_tables(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    for name in ("one.pcap", "two.pcap"):
+        (folder / name).write_bytes(CAPTURE)
+    frame = spark.read.format("kwire.capture").load(str(folder))
+    assert frame.rdd.getNumPartitions() == 2
+    rows = frame.where("error IS NOT NULL").groupBy("api", "error").count().collect()
+    expected = {("Metadata", "UNKNOWN_TOPIC_OR_PARTITION", 2), ("Heartbeat", "REBALANCE_IN_PROGRESS", 2)}
+    assert {tuple(row) for row in rows} == expected
+    whole = spark.read.format("kwire.capture").option("lint", "true").load([str(folder / "one.pcap")]).collect()
+    assert [row["version"] for row in whole] == [3, 12, 4, 4]
+    binary = spark.read.format("binaryFile").load(f"{folder}/*.pcap")
+    assert captures_of(binary).where("api = 'Heartbeat'").count() == 4
+    paths = [str(folder / name) for name in ("one.pcap", "two.pcap")]
+    assert to_html(measure_on_spark(spark, [str(folder)])) == to_html(measure_files(paths))
+
+    segment = tmp_path / "orders-3" / f"{SEGMENT}.log"
+    segment.parent.mkdir()
+    segment.write_bytes(LOG)
+    log = spark.read.format("kwire.log").load(str(tmp_path / "orders-3"))
+    facts = log.where("NOT isControl").selectExpr("min(offset)", "max(offset)", "count(*)", "max(partition)").first()
+    assert facts == (100, 134, 30, 3)
+    assert log.where("isControl").count() == 1
