@@ -14,12 +14,10 @@ from brokers.cluster import KafkaCluster
 from kwire.broker import Cluster
 from kwire.broker.log_cleaner import delete_horizon_ms
 from kwire.protocol.messages.fetch import FetchRequest
-from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire.records import Batch, Compression, decode_batches, encode_batch
 from tests.broker.comparison import NOW_MS, Side
-from tests.broker.transactions import Topic, Tx
+from tests.broker.transactions import Topic
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
@@ -140,39 +138,3 @@ def test_records_and_tombstones(pair: tuple[Side, Side]) -> None:
     for side, topic in zip(pair, topics, strict=True):
         produce(side, topic, ("b", "5"))
     cleaned(pair, both)
-
-
-def begin(side: Side, tx: Tx) -> None:
-    side.until_coordinated(lambda: side.request(FindCoordinatorRequest(key_type=1, coordinator_keys=[tx.id]), 4))
-    request = InitProducerIdRequest(transactional_id=tx.id, transaction_timeout_ms=tx.timeout_ms)
-    response = side.until_coordinated(lambda: side.request(request, 5))
-    tx.pid, tx.epoch = response.producer_id, response.producer_epoch
-
-
-def add(tx: Tx, topic: Topic) -> None:
-    """Add the topic's partition once the markers of the transaction before are written."""
-    wait_until(lambda: tx.add((topic.name, 0)) == [0])
-
-
-def test_transactions(pair: tuple[Side, Side]) -> None:
-    topics = []
-    for side in pair:
-        side.case = "compaction-transactions"
-        topic = new_topic(side, delete_retention_ms="0")
-        topics.append(topic)
-        tx = Tx(side.request, f"{side.case}-tx", now_ms=NOW_MS)
-        begin(side, tx)
-        for commit in (True, False, True):
-            add(tx, topic)
-            assert tx.produce(topic, b"v%d" % commit) == 0
-            assert tx.end(commit) in ((0, 0), (0, 1))
-        produce(side, topic, ("end", "1"))
-        produce(side, topic, ("end", "2"))
-    both = (topics[0], topics[1])
-    # The markers may be written a moment after EndTxn.
-    wait_until(lambda: len(contents(pair[0], topics[0])) == 8 and len(contents(pair[1], topics[1])) == 8)
-    cleaned(pair, both)
-    for value in ("3", "4"):
-        for side, topic in zip(pair, topics, strict=True):
-            produce(side, topic, ("end", value))
-        cleaned(pair, both)
