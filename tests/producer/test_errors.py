@@ -271,7 +271,10 @@ TABLE: list[tuple[Callable[[], ProduceResponse], Expected]] = [
         Expected(DeliveryError, AT_LEADER, "was closed before it was delivered; the last", OPEN, CUT, True),
     ),
     (topic_unknown, Expected(TopicError, BY_METADATA, "did not know the topic for 500 ms", "create the topic")),
-    (topic_forbidden, Expected(BrokerError, BY_METADATA, "TOPIC_AUTHORIZATION_FAILED (29)", "ACL")),
+    (
+        topic_forbidden,
+        Expected(BrokerError, {**BY_METADATA, "operation": "describe"}, "TOPIC_AUTHORIZATION_FAILED (29)", "ACL"),
+    ),
     (
         no_such_partition,
         Expected(TopicError, {**BY_METADATA, "partition": 7}, "topic t has 1 partitions", "there is no partition 7"),
@@ -280,7 +283,7 @@ TABLE: list[tuple[Callable[[], ProduceResponse], Expected]] = [
         id_refused,
         Expected(
             BrokerError,
-            {"broker": "3 at host-3:9092", "api": "InitProducerId", "version": 5},
+            {"broker": "3 at host-3:9092", "api": "InitProducerId", "version": 5, "operation": "idempotent_write"},
             "CLUSTER_AUTHORIZATION_FAILED (31)",
             "",
         ),
