@@ -7,7 +7,8 @@
 
 The file is a capture that `kwire decode`, `kwire.capture` and Wireshark read.
 
-    tap.py        `Tap`: the options, and the thread
+    tap.py        `Tap`: the options
+    background.py the thread of a tap or a playback, and its end
     proxy.py      connections, and the frames that pass
     addresses.py  broker addresses in responses
     recorder.py   frames to files and to exchanges

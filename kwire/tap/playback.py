@@ -9,12 +9,10 @@ A Fetch gets what was recorded from its offset on: see `playback_log`.
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from kwire.capture import Exchange
 from kwire.errors import ConfigurationError, KwireError
@@ -24,6 +22,7 @@ from kwire.protocol.headers import decode_request, encode_response
 from kwire.protocol.messages.api_versions import ApiVersionsResponse
 from kwire.protocol.messages.fetch import FetchRequest
 from kwire.tap.addresses import request_key, rewritten
+from kwire.tap.background import BackgroundServer
 from kwire.tap.playback_log import PlaybackLog
 
 _IDLE_MS = 7 * 86_400_000
@@ -166,7 +165,7 @@ def differences(captured: dict[str, Any], asked: dict[str, Any]) -> str:
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "") or "only its version"
 
 
-class Playback:
+class Playback(BackgroundServer):
     """A broker that only knows a capture. It runs until `close`, or the end of its `with` block.
 
     exchanges    of the capture
@@ -201,57 +200,30 @@ class Playback:
         self._queues: dict[Any, deque[tuple[float, bytes]]] = {}  # of a connection: when, response
         self.answers = 0
         self.unknown = 0
-        self._stopping = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="kwire replay", daemon=True)
-        self._thread.start()
+        self._sends: list[tuple[Any, bytes]] = []
+        super().__init__("kwire replay")
+        self._start()
 
-    @property
-    def address(self) -> str:
-        """HOST:PORT for the clients' bootstrap."""
-        host, port = self._first
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    def _listener(self) -> tuple[str, int]:
+        return self._first
 
-    def close(self) -> None:
-        """End all connections. Raises what stopped it before."""
-        self._stopping.set()
+    def _turn(self) -> None:
+        due = [queue[0][0] for queue in self._queues.values() if queue]
+        timeout = max(0.0, min(due) - self._clock.now()) if due else None
+        self._selector.poll(self._sends, timeout, until_sent=False)
+        for node in self._selector.accepted:
+            self._queues[node] = deque()
+        for node, frame in list(self._selector.completed_receives):
+            self._take(node, bytes(frame))
+        for gone in self._selector.disconnected:
+            self._queues.pop(gone.node, None)
+        self._sends = self._due()
+
+    def _wakeup(self) -> None:
         self._selector.wakeup()
-        self._thread.join()
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has stopped by itself, because of an error that `close` raises. Return whether it has."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _run(self) -> None:
-        sends: list[tuple[Any, bytes]] = []
-        try:
-            while not self._stopping.is_set():
-                due = [queue[0][0] for queue in self._queues.values() if queue]
-                timeout = max(0.0, min(due) - self._clock.now()) if due else None
-                self._selector.poll(sends, timeout, until_sent=False)
-                for node in self._selector.accepted:
-                    self._queues[node] = deque()
-                for node, frame in list(self._selector.completed_receives):
-                    self._take(node, bytes(frame))
-                for gone in self._selector.disconnected:
-                    self._queues.pop(gone.node, None)
-                sends = self._due()
-        except BaseException as error:
-            self._failure = error
-        finally:
-            self._selector.close()
+    def _release(self) -> None:
+        self._selector.close()
 
     def _due(self) -> list[tuple[Any, bytes]]:
         """Return the responses whose time has come, of each connection in their order."""

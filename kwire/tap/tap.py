@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from kwire.capture import Exchange
 from kwire.capture.filters import Filter
@@ -16,12 +13,13 @@ from kwire.cluster.config import parse_bootstrap
 from kwire.errors import ConfigurationError
 from kwire.net import SystemClock, Tls
 from kwire.session import Sasl
+from kwire.tap.background import BackgroundServer
 from kwire.tap.chaos import Chaos, Rule
 from kwire.tap.proxy import Proxy
 from kwire.tap.recorder import CaptureFiles, Recorder
 
 
-class Tap:
+class Tap(BackgroundServer):
     """A proxy between clients and the brokers of a cluster. It runs until `close`, or the end of its `with` block.
 
     A client that uses `address` as its bootstrap reaches every broker through the tap: the tap listens for each broker
@@ -81,16 +79,8 @@ class Tap:
             brokers, self._recorder, clock, listen=listen, advertise=advertise, tls=tls, sasl=sasl, tls_in=tls_in,
             chaos=Chaos(chaos, seed) if chaos else None, on_remark=on_remark,
         )  # fmt: skip
-        self._stopping = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="kwire tap", daemon=True)
-        self._thread.start()
-
-    @property
-    def address(self) -> str:
-        """HOST:PORT for the clients' bootstrap."""
-        host, port = self._proxy.address
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        super().__init__("kwire tap")
+        self._start()
 
     @property
     def brokers(self) -> dict[tuple[str, int], tuple[str, int]]:
@@ -102,34 +92,14 @@ class Tap:
         """Return the number of exchanges so far."""
         return self._recorder.exchanges
 
-    def close(self) -> None:
-        """End all connections, and finish the file. Raises what stopped the tap before, such as a full disk."""
-        if not self._stopping.is_set():
-            self._stopping.set()
-            self._proxy.wakeup()
-            self._thread.join()
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+    def _listener(self) -> tuple[str, int]:
+        return self._proxy.address
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the tap has stopped by itself, because of an error that `close` raises. Return whether it has."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+    def _turn(self) -> None:
+        self._proxy.turn()
 
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self._proxy.turn()
-        except BaseException as error:
-            self._failure = error
-        finally:
-            self._proxy.close()
+    def _wakeup(self) -> None:
+        self._proxy.wakeup()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _release(self) -> None:
+        self._proxy.close()
