@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from kwire.broker.producer_state import ProducerState
 from kwire.records import LOG_APPEND_TIME, Batch
+from kwire.records.convert import with_records
 from kwire.records.encoder import batch_header
 from kwire.records.rows import Row
-from kwire.records.v2 import encode_v2
 from kwire.wire.checksums import crc32c
 
 if TYPE_CHECKING:
@@ -128,21 +128,7 @@ def _is_last_of_producer(stored: StoredBatch, producers: Mapping[int, ProducerSt
 
 def _rewritten(stored: StoredBatch, batch: Batch, kept: Sequence[Row], horizon: int | None) -> StoredBatch:
     """Return the batch with these records only, at its old offsets and sequences."""
-    data = encode_v2(
-        [row[1:] for row in kept],
-        compression=batch.compression,
-        base_offset=batch.base_offset,
-        offset_deltas=[row[0] - batch.base_offset for row in kept],
-        last_delta=batch.last_offset - batch.base_offset,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-        partition_leader_epoch=batch.partition_leader_epoch,
-        is_transactional=batch.is_transactional,
-        is_control=batch.is_control,
-        timestamp_type=batch.timestamp_type,
-        delete_horizon_ms=horizon,
-    )
+    data = with_records(batch, kept, batch.compression, delete_horizon_ms=horizon)
     is_append_time = batch.timestamp_type == LOG_APPEND_TIME
     max_timestamp_ms = batch.max_timestamp_ms if is_append_time else max(row[1] for row in kept)
     return replace(stored, data=memoryview(data), max_timestamp_ms=max_timestamp_ms)

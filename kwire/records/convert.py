@@ -6,7 +6,7 @@ v0, timestamps. It also drops control batches, which old clients would read as r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
 from kwire.errors import CorruptRecordsError
@@ -42,7 +42,7 @@ def convert(
         rows = [row for batch in group if magic == 2 or not batch.is_control for row in batch.rows()]
         codec = codec if compression is None else compression
         if magic == 2 and group[0].magic == 2 and base_offset is None:
-            parts.append(_recompressed(rows, group[0], codec))
+            parts.append(with_records(group[0], rows, codec))
             continue
         if base_offset is not None:
             rows = [(base_offset + index, *row[1:]) for index, row in enumerate(rows)]
@@ -63,8 +63,10 @@ def _groups(batches: Iterator[Batch]) -> Iterator[tuple[Compression, int, list[B
         yield codec, timestamp_type, [batch for _, batch in group]
 
 
-def _recompressed(rows: list[Row], batch: Batch, codec: Compression) -> bytes:
-    """Return a v2 batch with the same offset range, even if compaction removed its first or last record."""
+def with_records(
+    batch: Batch, rows: Sequence[Row], codec: Compression, *, delete_horizon_ms: int | None = None
+) -> bytes:
+    """Return a v2 batch with these records only, and the offset range, producer and sequences of `batch`."""
     return encode_v2(
         [row[1:] for row in rows],
         compression=codec,
@@ -78,6 +80,7 @@ def _recompressed(rows: list[Row], batch: Batch, codec: Compression) -> bytes:
         is_transactional=batch.is_transactional,
         is_control=batch.is_control,
         timestamp_type=batch.timestamp_type,
+        delete_horizon_ms=delete_horizon_ms,
     )
 
 
