@@ -42,7 +42,7 @@ from kwire.errors import ConfigurationError
 from kwire.lint import lint_capture
 from kwire.lint.by_packet import FindingsByPacket, finding_to_dict
 from kwire.spark.files import File, find_files, open_file, paths_of
-from kwire.spark.option_parsers import parse_bool, parse_choice, parse_int
+from kwire.spark.option_parsers import own_options, parse_bool, parse_choice, parse_int
 from kwire.spark.table import arrow_schema, batches, check_schema
 
 if TYPE_CHECKING:
@@ -94,12 +94,7 @@ class CaptureOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CaptureOptions:
         """Parse the options. Raises ConfigurationError."""
-        known = {name.lower(): name for name in _OPTIONS}
-        if unknown := [name for name in options if name.lower() not in known]:
-            raise ConfigurationError(
-                f"option {unknown[0]} is not supported", remedy=f"the options are {', '.join(_OPTIONS)}"
-            )
-        own = {known[name.lower()]: value for name, value in options.items()}
+        own = own_options(options, _OPTIONS)
         redact = parse_choice("redact", own.get("redact", "secrets"), ("secrets", "payloads"))
         shows = parse_bool("showSecrets", own.get("showSecrets", "false"))
         if shows and redact == "payloads":

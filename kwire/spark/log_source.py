@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from kwire.errors import ConfigurationError, KwireError
+from kwire.errors import KwireError
 from kwire.logs.files import is_segment
 from kwire.logs.rows import LogRow, read_rows
 from kwire.spark.columns import read_schema
 from kwire.spark.files import File, find_files, open_file, paths_of
-from kwire.spark.option_parsers import parse_choice
+from kwire.spark.option_parsers import own_options, parse_choice
 from kwire.spark.table import arrow_schema, batches, check_schema
 
 if TYPE_CHECKING:
@@ -61,12 +61,7 @@ class LogOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> LogOptions:
         """Parse the options. Raises ConfigurationError."""
-        known = {name.lower(): name for name in _OPTIONS}
-        if unknown := [name for name in options if name.lower() not in known]:
-            raise ConfigurationError(
-                f"option {unknown[0]} is not supported", remedy=f"the options are {', '.join(_OPTIONS)}"
-            )
-        own = {known[name.lower()]: value for name, value in options.items()}
+        own = own_options(options, _OPTIONS)
         on_damage = parse_choice("onDamage", own.get("onDamage", "fail"), ("fail", "skip"))
         return cls(own.get("topic") or None, on_damage == "skip")
 

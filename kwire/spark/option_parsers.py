@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kwire.errors import ConfigurationError
 
@@ -18,6 +18,14 @@ EARLIEST = -2
 LATEST = -1
 
 _MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def own_options(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return the options, spelt as in `names`: Spark may change their case. Raises ConfigurationError."""
+    known = {name.lower(): name for name in names}
+    if unknown := [name for name in options if name.lower() not in known]:
+        raise ConfigurationError(f"option {unknown[0]} is not supported", remedy=f"the options are {', '.join(names)}")
+    return {known[name.lower()]: value for name, value in options.items()}
 
 
 def parse_bool(name: str, text: str) -> bool:
