@@ -173,7 +173,7 @@ class Cluster:
         return ",".join(show_address(node.host, node.port) for node in self._state.nodes.values())
 
     def bootstrap_of(self, listener: str) -> str:
-        """Return the addresses that clients of a listener are told. Raises ConfigurationError if there is none."""
+        """Return the addresses that clients of a listener receive. Raises ConfigurationError if there is none."""
         self._check_listener(listener)
         nodes = self.call(lambda state, now: state.nodes_seen_by(listener))
         return ",".join(show_address(node.host, node.port) for node in nodes)

@@ -62,7 +62,7 @@ class Node:
     advertised: dict[str, tuple[str, int]] = field(default_factory=dict)  # by listener, if not `host` and `port`
 
     def seen_by(self, listener: str) -> Node:
-        """Return this broker with the address that clients of a listener are told."""
+        """Return this broker with the address that clients of a listener receive."""
         address = self.advertised.get(listener)
         return self if address is None else replace(self, host=address[0], port=address[1])
 
@@ -170,7 +170,7 @@ class ClusterState:
         return [node for node in self.nodes.values() if node.is_up]
 
     def nodes_seen_by(self, listener: str) -> list[Node]:
-        """Return all brokers with the addresses that clients of a listener are told."""
+        """Return all brokers with the addresses that clients of a listener receive."""
         return [node.seen_by(listener) for node in self.nodes.values()]
 
     @property

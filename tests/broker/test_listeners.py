@@ -1,4 +1,4 @@
-"""Several listeners: who is told which address, what each demands, and what survives a restart."""
+"""Several listeners: which address each client gets, what each demands, and what survives a restart."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Browser:
         self.wait_for("window.kwireReady === true")
 
     def run(self, script: str) -> Any:
-        """Return the value of an expression in the page; a promise is waited for."""
+        """Return the value of an expression in the page; waits for a promise."""
         found = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
