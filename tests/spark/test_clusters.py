@@ -8,12 +8,14 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyspark
 import pytest
 
 from kwire.broker import Cluster
+from tests.conftest import missing
 from tests.spark import cluster_job
 from tests.spark.cluster_job import ROWS
 
@@ -67,8 +69,8 @@ def test_from_a_zip_without_a_compiler(cluster: Cluster, tmp_path: Path) -> None
 
 def test_by_spark_connect(cluster: Cluster, tmp_path: Path) -> None:
     """Needs pyspark[connect]. A process of its own: a session of Connect and one without it exclude each other."""
-    pytest.importorskip("grpc")
-    pytest.importorskip("grpc_status")
+    if find_spec("grpc") is None or find_spec("grpc_status") is None:
+        missing("no grpc for Spark Connect: install pyspark[connect]")
     code = """
 import json
 import sys
