@@ -407,13 +407,19 @@ def test_s39_waiting_in_a_poll_is_no_silence(cluster: Cluster, members: Members)
 
 
 def test_s40_a_consumer_that_assigns_need_not_poll(cluster: Cluster) -> None:
+    """confluent-kafka-dotnet 1220: a consumer without a membership has no poll interval either."""
     fill(cluster, "t", 0, range(10))
     with Consumer(cluster.bootstrap, group="g", max_poll_interval_ms=1) as consumer:
         consumer.assign([("t", 0, 0)])
-        assert len(consumer.poll(timeout=PATIENCE)) == 10
-        until(lambda: consumer.position("t", 0) == 10)
-        assert ApiKey.LEAVE_GROUP not in cluster.requests()
+        assert numbers(read(consumer, 10)) == {0: list(range(10))}
+        ended = monotonic()
+        until(lambda: monotonic() > ended + 0.1)  # a hundred intervals
         consumer.commit()
+        fill(cluster, "t", 0, range(10, 20))
+        assert numbers(read(consumer, 10)) == {0: list(range(10, 20))}
+        assert cluster.committed("g")["t", 0] == 10
+        of_members = {ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.LEAVE_GROUP}
+        assert of_members.isdisjoint(cluster.requests())
 
 
 def test_a_slow_iteration_goes_on_beyond_the_poll_interval(cluster: Cluster, members: Members) -> None:
@@ -627,12 +633,21 @@ def test_unsubscribe_gives_everything_back(cluster: Cluster, members: Members) -
 
 
 def test_s41_threads_that_commit_seek_and_pause_while_the_group_rebalances(cluster: Cluster, members: Members) -> None:
+    """kafka-python 1461, 1522, 1623: also while a callback runs, and when the consumer is closed."""
     fill_both(cluster, 500)
     consumer, other = members.make(), members.make()
-    consumer.subscribe(["t"])
-    until(owns(consumer, 2), consumer)
     stop, failures = threading.Event(), []
     counts: Counter[Callable[[], object]] = Counter()  # each thread has a key of its own
+
+    def let_others_act(name: str, partitions: Sequence[TopicPartition]) -> None:
+        before = +counts
+        if threads:
+            until(lambda: all(counts[act] > before[act] for act in acts if act is not poll))
+
+    threads: list[threading.Thread] = []
+    listener = Listener(let_others_act)
+    consumer.subscribe(["t"], listener=listener)
+    until(owns(consumer, 2), consumer)
 
     def again(act: Callable[[], object]) -> None:
         while not stop.is_set():
@@ -648,23 +663,39 @@ def test_s41_threads_that_commit_seek_and_pause_while_the_group_rebalances(clust
         consumer.pause()
         consumer.resume()
 
-    acts: list[Callable[[], object]] = [
-        lambda: consumer.commit(timeout=0.2),
-        lambda: consumer.seek_to("earliest"),
-        pause_and_resume,
-        lambda: consumer.poll(timeout=0.001),
-    ]
+    is_settled = threading.Event()
+    following: dict[int, int] = {}  # the next number of each partition, once the group has settled
+    polls_with_records, polls_before_seek = 0, 0
+
+    def seek() -> None:
+        nonlocal polls_before_seek
+        if polls_with_records > polls_before_seek:  # else no poll would ever get a record
+            polls_before_seek = polls_with_records
+            consumer.seek_to("earliest")
+
+    def poll() -> None:
+        nonlocal polls_with_records
+        is_checked = is_settled.is_set()
+        records = consumer.poll(max_records=50, timeout=0.01)
+        polls_with_records += bool(records)
+        for record in records if is_checked else ():
+            number = number_of(record)
+            assert number in (0, following.get(record.partition, number)), "neither from a seek nor in order"
+            following[record.partition] = number + 1
+
+    acts: list[Callable[[], object]] = [lambda: consumer.commit(timeout=0.2), seek, pause_and_resume, poll]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=again, args=(act,)) for act in acts]
+        threads += [threading.Thread(target=again, args=(act,)) for act in acts]
         for thread in threads:
             thread.start()
         other.subscribe(["t"])
         until(owns(other, 1), other)
         other.unsubscribe()
         until(owns(consumer, 2))
-        until(lambda: sum(counts.values()) >= 10_000 and len(counts) == len(acts))
+        is_settled.set()
+        until(lambda: failures or (counts.total() >= 10_000 and polls_with_records >= 50))
         consumer.close(timeout=5.0)
         stop.set()
         for thread in threads:
@@ -674,6 +705,7 @@ def test_s41_threads_that_commit_seek_and_pause_while_the_group_rebalances(clust
         stop.set()
         sys.setswitchinterval(interval)
     assert failures == []
+    assert {"assigned", "revoked"} <= {name for name, _ in listener.calls}
 
 
 def test_s17_heartbeats_go_on_while_records_are_processed(cluster: Cluster, members: Members) -> None:

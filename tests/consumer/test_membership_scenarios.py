@@ -129,8 +129,11 @@ def test_s09_no_partition_is_taken_and_given_in_one_cooperative_round() -> None:
     assert [len(member.caller.owned) for member in members] == [1, 1, 1, 1]
 
 
-def test_s09_two_claims_of_one_generation() -> None:
-    """S09, S10 (KAFKA-15170): a partition that two members claim goes to one of them only, and the group settles."""
+# -- S10
+
+
+def test_s10_two_claims_of_one_generation() -> None:
+    """S10 (KAFKA-15170), S09: a partition that two members claim goes to one of them only, and the group settles."""
     cluster = GroupCluster()
     members = grown(cluster, 2, "classic")
     first, second = members

@@ -5,6 +5,7 @@ tools/mutate itself runs all of them, which takes minutes.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,19 @@ def test_the_patch_applies_once_and_its_tests_exist(name: str) -> None:
         path, *names = test.split("::")
         source = (mutate.ROOT / path).read_text()
         assert all(f" {name.partition('[')[0]}" in source for name in names)
+
+
+# Scenarios of groups (S), fetching (F) and share groups (H): bugs that other clients had.
+SCENARIOS = [f"{kind}{number:02}" for kind, last in (("s", 50), ("f", 15), ("h", 12)) for number in range(1, last + 1)]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_each_scenario_has_a_test_that_notices_a_bug(scenario: str) -> None:
+    """The test has the scenario in its name, and a mutant names this test, or the scenario in its own name."""
+    folders = ("tests/consumer/", "tests/share/", "tests/broker/", "tests/producer/")
+    named = re.compile(rf"::(\w+::)?test_(\w+_)?{scenario}_")
+    noticed_by = [test for mutant in MUTANTS.values() for test in mutant.tests if named.search(test)]
+    assert [test for test in noticed_by if test.startswith(folders)], f"no mutant for a test_{scenario}_..."
 
 
 @pytest.mark.parametrize("name", ["held-batches-return-reversed", "aborted-off-by-one"])

@@ -16,7 +16,7 @@ from tests.java_program import JavaProgram
 _HERE = Path(__file__).resolve().parent
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 
-# (offset, type) runs -> batches: what Kafka 4.4 makes of them, see test_h12.
+# (offset, type) runs -> batches: what Kafka 4.4 makes of them, see the test on Kafka below.
 VECTORS = {
     "0-4:1": "0-4:1",
     "0-4:1 6-6:2": "0-4:1|6-6:2",
@@ -42,7 +42,7 @@ def shown(acknowledgements: Acknowledgements) -> str:
 
 
 @pytest.mark.parametrize(("runs", "batches"), VECTORS.items())
-def test_batches_are_split_where_kafka_splits_them(runs: str, batches: str) -> None:
+def test_h12_batches_are_split_where_kafka_splits_them(runs: str, batches: str) -> None:
     assert shown(parsed(runs)) == batches
 
 
