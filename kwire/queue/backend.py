@@ -41,11 +41,12 @@ class Delivery:
     appended_ms       when the lease began, by the broker's clock
     deadline          until then nobody else gets the message
     handed_out_at     None: it is in the buffer
+    is_let_go         its lease is over: the consumer counts it no more as in progress
     """
 
     __slots__ = (
-        "_envelope", "appended_ms", "deadline", "handed_out_at", "is_settled", "leased_at", "marker_partition",
-        "record", "timeout_ms", "topic_id",
+        "_envelope", "appended_ms", "deadline", "handed_out_at", "is_let_go", "is_settled", "leased_at",
+        "marker_partition", "record", "timeout_ms", "topic_id",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +63,7 @@ class Delivery:
         self.appended_ms = record.timestamp_ms
         self.handed_out_at: float | None = None
         self.is_settled = False
+        self.is_let_go = False
 
     @property
     def payload(self) -> bytes | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from inspect import iscoroutine
 from math import inf
@@ -71,6 +71,7 @@ class QueueConsumerClient(Generic[M]):
         self._buffer: deque[Delivery] = deque()
         # Threads take from the buffer, and add to what is to be counted, without the lock: one call does each.
         self._in_progress: set[Delivery] = set()
+        self._settling: set[Delivery] = set()  # by a call that waits for the brokers
         self._handed_out: deque[Delivery] = deque()
         self._acknowledged: deque[tuple[Delivery, float]] = deque()
         self._runtime = service.runtime
@@ -115,7 +116,7 @@ class QueueConsumerClient(Generic[M]):
             if signal is not None:
                 wait_max = self._service.options.consumer_next_message_timeout_ms / 1000
                 await signal.wait(min(remaining, wait_max))
-                if len(self._in_progress) >= self._service.options.max_in_progress:
+                if len(self._in_progress) + len(self._settling) >= self._service.options.max_in_progress:
                     self._let_go_overdue()
             else:
                 await self._fetch(room, remaining)
@@ -165,7 +166,8 @@ class QueueConsumerClient(Generic[M]):
         elif since > _SLOW_SECONDS:
             batch = max(_BATCH_MIN, batch // 2)
         batch = min(batch, options.consumer_receive_buffer_capacity)
-        room = min(batch - len(self._buffer), options.max_in_progress - len(self._in_progress))
+        in_progress = len(self._in_progress) + len(self._settling)
+        room = min(batch - len(self._buffer), options.max_in_progress - in_progress)
         if room <= 0:
             return 0
         self._batch, self._is_fetching = batch, True
@@ -214,7 +216,9 @@ class QueueConsumerClient(Generic[M]):
         now = self._now()
         for one in self._in_progress.copy():
             if one.lasts_until < now or one.is_settled:
-                self._in_progress.discard(one)
+                with self._lock:
+                    one.is_let_go = one in self._in_progress
+                    self._in_progress.discard(one)
 
     def _wake(self) -> None:
         with self._lock:
@@ -228,6 +232,19 @@ class QueueConsumerClient(Generic[M]):
 
     # -- settling
 
+    def _claim(self, delivery: Delivery) -> None:
+        """Take a message out of what is in progress: of calls that settle it at once, one goes on.
+
+        Takes no lock: to remove it from the set is one step.
+        """
+        try:
+            self._in_progress.remove(delivery)
+        except KeyError:
+            with self._lock:
+                is_let_go, delivery.is_let_go = delivery.is_let_go, False
+            if not is_let_go:
+                raise self._settled(delivery) from None
+
     async def settle(
         self, message: MessageClient, how: Literal["nack", "release"], *, reason: str = "",
         delay_ms: int | None = 0,
@@ -236,46 +253,53 @@ class QueueConsumerClient(Generic[M]):
         self._service.check_usable()
         delivery, backend = message._delivery, self._backend
         assert backend is not None
-        if delivery.is_settled:
-            raise self._settled(delivery)
+        with self._lock:
+            if delivery in self._settling:
+                raise self._settled(delivery)
+            self._settling.add(delivery)  # first, so that it counts as in progress at any time
         try:
-            if how == "nack":
-                await backend.dead_letter(delivery, reason)
-                self._counters.nacked += 1
-            else:
-                if delay_ms is None:
-                    delay_ms = self._service.options.backoff(message.deliveries) if backend.has_delay else 0
-                await backend.release(delivery, delay_ms, is_counted=True)
+            self._claim(delivery)
+            try:
+                if how == "nack":
+                    await backend.dead_letter(delivery, reason)
+                    self._counters.nacked += 1
+                else:
+                    if delay_ms is None:
+                        delay_ms = self._service.options.backoff(message.deliveries) if backend.has_delay else 0
+                    await backend.release(delivery, delay_ms, is_counted=True)
+            finally:
+                if delivery.is_settled:
+                    self._observe_end(delivery)
+                else:
+                    self._in_progress.add(delivery)
         finally:
-            self._let_go(delivery)
+            self._settling.discard(delivery)
+            if self._signals:
+                self._wake()
 
     def acknowledge(self, delivery: Delivery) -> None:
         """Take a message off its queue, once."""
         if self._runtime.is_forked:
             self._service.check_usable()
-        if delivery.is_settled:
-            raise self._settled(delivery)
+        self._claim(delivery)
         now = self._now()
         try:
             self._ack(delivery, now)
+        except BaseException:
+            self._observe_end(delivery)
+            raise
         finally:
-            self._in_progress.discard(delivery)
-            self._acknowledged.append((delivery, now))
-            if len(self._acknowledged) >= _UNCOUNTED_MAX:
-                self._count()
             if self._signals:
                 self._wake()
+        self._acknowledged.append((delivery, now))
+        if len(self._acknowledged) >= _UNCOUNTED_MAX:
+            self._count()
 
-    def _let_go(self, delivery: Delivery) -> None:
-        """Count a message that is settled, but not acknowledged, no more as in progress."""
-        if not delivery.is_settled:
-            return
-        self._in_progress.discard(delivery)
+    def _observe_end(self, delivery: Delivery) -> None:
+        """Count how long a message was processed that is settled, but not acknowledged."""
         with self._lock:
             if delivery.handed_out_at is not None:
                 self._counters.processing_time.observe(max(0.0, self._now() - delivery.handed_out_at))
-        if self._signals:
-            self._wake()
 
     async def extend(self, message: MessageClient, timeout_ms: int | None) -> None:
         """Extend the lease of a message."""
@@ -306,10 +330,8 @@ class QueueConsumerClient(Generic[M]):
             counters.processing_time.observe_all(
                 [now - one.handed_out_at for one, now in acknowledged if one.handed_out_at is not None]
             )
-            # A lease that was lost ends no message.
-            counters.total_time.observe_all(
-                [one.waited_ms / 1000 + now - one.leased_at for one, now in acknowledged if now <= one.lasts_until]
-            )
+            counters.acked += len(acknowledged)
+            counters.total_time.observe_all([one.waited_ms / 1000 + now - one.leased_at for one, now in acknowledged])
 
     # -- the rest
 
@@ -324,7 +346,7 @@ class QueueConsumerClient(Generic[M]):
         self._count()
         with self._lock:
             counters = self._counters.copy()
-        in_progress = self._in_progress.copy()
+        in_progress = self._in_progress | self._settling
         counters.in_progress, counters.buffered = len(in_progress), len(self._buffer)
         handed_out = [one.handed_out_at for one in in_progress if one.handed_out_at is not None]
         counters.oldest_in_progress_seconds = self._now() - min(handed_out) if handed_out else 0.0
@@ -420,9 +442,11 @@ class QueueConsumerClient(Generic[M]):
         finally:
             self._service.forget(self)
 
-    async def _give_back(self, backend: Backend, in_progress: Iterable[Delivery]) -> None:
+    async def _give_back(self, backend: Backend, in_progress: set[Delivery]) -> None:
         for delivery in sorted(in_progress, key=lambda one: one.identity):
-            if delivery.is_settled:
+            try:
+                in_progress.remove(delivery)  # no call settles it any more
+            except KeyError:
                 continue
             try:
                 await backend.release(delivery, 0, is_counted=delivery.handed_out_at is not None)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kwire.arguments import is_int, wrong_type
 from kwire.cluster.waiting import BlockingContext, blocking, run_blocking
+from kwire.errors import SettledError
 from kwire.queue.backend import Delivery
 from kwire.queue.markers import Headers
 
@@ -98,10 +100,11 @@ class MessageClient:
     async def _leave(self, error: BaseException | None) -> None:
         if self._delivery.is_settled:
             return
-        if error is None:
-            self._consumer.acknowledge(self._delivery)
-        else:
-            await self._release(None)
+        with suppress(SettledError):  # by another thread, just now
+            if error is None:
+                self._consumer.acknowledge(self._delivery)
+            else:
+                await self._release(None)
 
     def __repr__(self) -> str:
         state = "settled" if self._delivery.is_settled else f"leased for {self.lease_seconds:.1f} s"
@@ -136,7 +139,10 @@ class Message(MessageClient, BlockingContext):
         if error is not None:
             run_blocking(self._leave(error))
         elif not self._delivery.is_settled:
-            self._consumer.acknowledge(self._delivery)
+            try:
+                self._consumer.acknowledge(self._delivery)
+            except SettledError:  # by another thread, just now
+                return
 
     nack = blocking(MessageClient._nack)
     release = blocking(MessageClient._release)

@@ -174,7 +174,6 @@ class ShareBackend(Backend):
 
     def ack(self, delivery: Delivery, now: float) -> None:
         self._settle(delivery, AcknowledgeType.ACCEPT)
-        self._counters.acked += 1
 
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
         assert isinstance(delivery, ShareDelivery)

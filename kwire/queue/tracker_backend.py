@@ -556,7 +556,6 @@ class TrackerBackend(Backend):
         if now > delivery.deadline:
             self._end_lease(delivery, now)
         delivery.is_settled = True
-        self._counters.acked += 1
         self._acked.append(delivery)
         if not self._is_sending:
             self._send_soon()

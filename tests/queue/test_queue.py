@@ -23,6 +23,7 @@ from kwire.errors import (
 )
 from kwire.protocol import ApiKey
 from kwire.queue import Message
+from kwire.queue.backend import Delivery
 from kwire.queue.tracker_backend import TrackerBackend
 from tests.queue.worlds import LEASE_MS, World, payloads, put, take
 from tests.waiting import wait_until
@@ -174,6 +175,95 @@ def test_a_message_is_settled_once(either: World) -> None:
     for again in (message.ack, message.nack, message.release, message.extend):
         with pytest.raises(SettledError, match="settled already"):
             again()
+
+
+@pytest.mark.parametrize("hook", ["_now", "_ack"])
+def test_of_two_threads_that_acknowledge_at_once_one_does(
+    either: World, hook: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second thread comes between any two steps of the first: here it is a call within the first one's."""
+    service = either.service(redelivery_timeout_ms=60_000)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    (message,) = take(consumer, 1)
+    step, outcomes = getattr(consumer, hook), []
+
+    def ack() -> None:
+        try:
+            message.ack()
+        except SettledError:
+            outcomes.append("settled")
+        else:
+            outcomes.append("acked")
+
+    def interrupted(*arguments: Any) -> Any:
+        monkeypatch.setattr(consumer, hook, step)
+        ack()
+        return step(*arguments)
+
+    monkeypatch.setattr(consumer, hook, interrupted)
+    ack()
+    assert sorted(outcomes) == ["acked", "settled"]
+    consumer.flush()
+    counters = consumer.metrics()
+    assert (counters.acked, counters.in_progress, counters.processing_time.distribution().count) == (1, 0, 1)
+    if either.backend == "tracker":
+        assert counters.markers_sent == {"start": 1, "end": 1}
+
+
+def test_threads_that_settle_the_same_messages_settle_each_once(either: World) -> None:
+    service = either.service(redelivery_timeout_ms=60_000)
+    put(service, "jobs", *(b"%d" % number for number in range(300)))
+    consumer = service.queue("jobs").consumer()
+    messages, together, settled = take(consumer, 300), threading.Barrier(4), Counter[str]()
+
+    def settle(number: int) -> None:
+        together.wait(30)
+        for message in messages:
+            try:
+                message.ack() if number % 2 else message.nack()
+                settled[message.id] += 1
+            except SettledError:
+                pass
+
+    threads = [threading.Thread(target=settle, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    consumer.flush()
+    counters = consumer.metrics()
+    assert settled == {message.id: 1 for message in messages}
+    assert counters.acked + counters.nacked == 300
+    assert len(either.dead_letters()) == counters.nacked
+    assert counters.in_progress == 0
+
+
+def test_an_acknowledgement_during_a_refusal_is_too_late_and_a_refusal_that_fails_may_be_tried_again(
+    either: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = either.service(redelivery_timeout_ms=60_000, max_in_progress=1, consumer_receive_buffer_capacity=1)
+    put(service, "jobs", b"hi", b"ho")
+    consumer = service.queue("jobs").consumer()
+    (message,) = take(consumer, 1)
+    backend = consumer._backend
+    assert backend is not None
+
+    async def refused(delivery: Delivery, reason: str) -> None:
+        for settle in (message.ack, message.nack):
+            with pytest.raises(SettledError):
+                settle()
+        assert consumer.metrics().in_progress == 1
+        assert consumer.receive(0) is None
+        raise RequestTimeoutError("no dead letter topic")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "dead_letter", refused)
+        with pytest.raises(RequestTimeoutError):
+            message.nack()
+    assert not message.is_settled
+    message.ack()
+    assert consumer.metrics().acked == 1
 
 
 def test_q94_a_block_acknowledges_or_gives_back(either: World) -> None:
