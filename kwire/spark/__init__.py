@@ -11,6 +11,7 @@ columns and options of Spark's own Kafka connector and no jar. Writes are at lea
     reader           batch and streaming reads
     columns          the columns of a read
     filters          filters of a batch read: which partitions and offsets they leave out
+    record_sizes     how many bytes an offset stands for: maxBytesPerTrigger
     monitoring       the progress of a query as the offsets of a group
     queue_read       dead letters and markers of queues as tables
     sink             the columns of a write, and checks of its rows

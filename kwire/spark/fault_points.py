@@ -19,6 +19,7 @@ SIDE_INITIALIZED = "side-initialized"
 SIDE_PRODUCING = "side-producing"
 SIDE_PREPARED = "side-prepared"
 # On the driver.
+RECOVERING = "recovering"
 LEAD_INITIALIZED = "lead-initialized"
 LEAD_PRODUCING = "lead-producing"
 BEFORE_DECISION = "before-decision"

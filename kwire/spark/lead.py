@@ -138,6 +138,7 @@ class LeadTransaction:
 
     def recover(self) -> None:
         """Complete the newest batch, if a dead driver did not. What cannot be completed now is left to `commit`."""
+        self._reach(fault_points.RECOVERING)
         marker = self.read_marker(is_stable=False)
         if marker is not None and marker.sides:
             self._requests.end(_opened(marker.sides, self._prefix, marker.transaction_version), is_commit=True)

@@ -132,6 +132,26 @@ def rate_limit(
     return {key: start[key] + shares[key] if lags.get(key) else offset for key, offset in end.items()}
 
 
+def byte_limit(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    bytes_max: int,
+    sizes: Mapping[TopicPartition, float],
+) -> dict[TopicPartition, int]:
+    """Return the end of a micro-batch of about `bytes_max` bytes, shared in proportion to the partitions' lag.
+
+    `sizes` are the bytes that an offset stands for. There is always an offset, however large its record.
+    """
+    lags = {key: max(0, end[key] - start[key]) for key in end if key in start}
+    total = sum(count * sizes.get(key, 0) for key, count in lags.items())
+    if total <= bytes_max:
+        return dict(end)
+    shares = {key: int(count * bytes_max / total) if sizes.get(key, 0) else count for key, count in lags.items()}
+    if not any(shares.values()):
+        shares[max(lags, key=lambda key: (lags[key], key))] = 1
+    return {key: start[key] + shares[key] if lags.get(key) else offset for key, offset in end.items()}
+
+
 def lag(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
     """Return the number of offsets from `start` to `end`, over all partitions in both."""
     return sum(max(0, end[key] - start[key]) for key in end if key in start)

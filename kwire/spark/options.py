@@ -58,7 +58,9 @@ _READ = (
     *_QUEUE,
 )
 _BATCH_READ = ("pushFilters", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_STREAM_READ = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "monitoringGroup")
+_STREAM_READ = (
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay", "monitoringGroup"
+)  # fmt: skip
 _EXACTLY_ONCE = (
     "transactionalIdPrefix",
     "markerTopic",
@@ -145,6 +147,7 @@ class ReadOptions:
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
     max_trigger_delay_ms: int
     poll_timeout_ms: int
     columns: tuple[str, ...] | None = None
@@ -218,6 +221,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         max_records_per_partition=_optional_int(own, "maxRecordsPerPartition"),
         max_offsets_per_trigger=_optional_int(own, "maxOffsetsPerTrigger"),
         min_offsets_per_trigger=_optional_int(own, "minOffsetsPerTrigger"),
+        max_bytes_per_trigger=_optional_int(own, "maxBytesPerTrigger"),
         max_trigger_delay_ms=parse_duration_ms("maxTriggerDelay", own.get("maxTriggerDelay", "15m")),
         poll_timeout_ms=_optional_int(own, "kafkaConsumer.pollTimeoutMs") or 120_000,
         columns=chosen_columns(options),

@@ -34,6 +34,7 @@ from kwire.spark.offsets import (
     Checkpoint,
     OffsetRange,
     OffsetReader,
+    byte_limit,
     check_start,
     from_checkpoint,
     is_given,
@@ -49,11 +50,13 @@ from kwire.spark.offsets import (
 )
 from kwire.spark.option_parsers import TopicPartition
 from kwire.spark.options import ReadOptions, Subscription
+from kwire.spark.record_sizes import SAMPLE_BYTES, RecordSizes
 
 try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
+        ReadMaxBytes,
         ReadMaxRows,
         ReadMinRows,
         SupportsTriggerAvailableNow,
@@ -272,8 +275,20 @@ class MicroBatchPlanner:
         self._last_at: float | None = None  # when the last micro-batch with data was planned
         self.available_now_end: Offsets | None = None  # the end of the query under Trigger.AvailableNow
 
-    def next_end(self, start: Offsets, end: Offsets, *, rows_max: int | None, rows_min: int | None) -> Offsets:
-        """Return the end of the next micro-batch, or `start` while there are too few rows and the delay is not over."""
+    def next_end(
+        self,
+        start: Offsets,
+        end: Offsets,
+        *,
+        rows_max: int | None,
+        rows_min: int | None,
+        bytes_max: int | None = None,
+        sizes: Callable[[Offsets, Offsets], Mapping[TopicPartition, float]] | None = None,
+    ) -> Offsets:
+        """Return the end of the next micro-batch, or `start` while there are too few rows and the delay is not over.
+
+        `sizes` returns the bytes that an offset stands for in each partition: only `bytes_max` needs it.
+        """
         now = self._clock.now()
         if self._last_at is None:
             self._last_at = now
@@ -288,7 +303,12 @@ class MicroBatchPlanner:
             if not is_due:
                 return start
         self._last_at = now
-        return end if rows_max is None else rate_limit(start, end, rows_max)
+        if rows_max is not None:
+            end = rate_limit(start, end, rows_max)
+        if bytes_max is not None:
+            assert sizes is not None
+            end = byte_limit(start, end, bytes_max, sizes(start, end))
+        return end
 
 
 class _BaseStreamReader(DataSourceStreamReader):
@@ -299,11 +319,12 @@ class _BaseStreamReader(DataSourceStreamReader):
         self._schema = schema
         self._planner: MicroBatchPlanner | None = None
         self._publisher: ProgressPublisher | None = None
+        self._sizes: RecordSizes | None = None
         self._newest: Offsets | None = None  # where the partitions ended when a micro-batch was last planned
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks need neither, and a clock cannot be pickled.
-        return {**self.__dict__, "_planner": None, "_publisher": None}
+        # Tasks need none of these, and a clock cannot be pickled.
+        return {**self.__dict__, "_planner": None, "_publisher": None, "_sizes": None}
 
     @with_option_names()
     def initialOffset(self) -> Checkpoint:  # noqa: N802
@@ -325,6 +346,8 @@ class _BaseStreamReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         consumers.discard(self._options.client)
+        if self._options.max_bytes_per_trigger is not None:
+            consumers.discard(self._sampling_options)
         if self._options.monitoring_group is not None:
             admins.discard(admin_options(self._options.client))
 
@@ -339,6 +362,15 @@ class _BaseStreamReader(DataSourceStreamReader):
     @property
     def _offset_reader(self) -> OffsetReader:
         return consumers.get(self._options.client)
+
+    @property
+    def _sampling_options(self) -> dict[str, Any]:
+        return {**self._options.client, "partition_max_bytes": SAMPLE_BYTES}
+
+    def _record_sizes(self, start: Offsets, end: Offsets) -> Mapping[TopicPartition, float]:
+        if self._sizes is None:
+            self._sizes = RecordSizes(SystemClock())
+        return self._sizes.of(start, end, consumers.get(self._sampling_options))
 
     def _get_planner(self) -> MicroBatchPlanner:
         if self._planner is None:
@@ -379,9 +411,11 @@ if HAS_ADMISSION_CONTROL:
         """For Spark 4.2 and later."""
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-            # With a maximum and a minimum, the limit carries the maximum, and latestOffset applies the minimum.
+            # A limit carries one of several options, and latestOffset applies the others.
             if self._options.max_offsets_per_trigger is not None:
                 return ReadMaxRows(self._options.max_offsets_per_trigger)
+            if self._options.max_bytes_per_trigger is not None:
+                return ReadMaxBytes(self._options.max_bytes_per_trigger)
             if self._options.min_offsets_per_trigger is not None:
                 return ReadMinRows(self._options.min_offsets_per_trigger)
             return ReadAllAvailable()
@@ -398,6 +432,8 @@ if HAS_ADMISSION_CONTROL:
                 end,
                 rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,  # pyright: ignore
                 rows_min=None if reads_all else self._options.min_offsets_per_trigger,
+                bytes_max=None if reads_all else self._options.max_bytes_per_trigger,
+                sizes=self._record_sizes,
             )
             return to_checkpoint(end)
 
@@ -417,9 +453,9 @@ else:
 
         def __init__(self, options: ReadOptions, schema: StructType) -> None:
             super().__init__(options, schema)
-            if options.max_offsets_per_trigger or options.min_offsets_per_trigger:
+            if options.max_offsets_per_trigger or options.min_offsets_per_trigger or options.max_bytes_per_trigger:
                 raise ConfigurationError(
-                    "options maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or later",
+                    "options maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later",
                     remedy="leave them out, or bound a batch read with endingOffsets",
                 )
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chaos_runs import spark_faults
+from chaos_runs.spark_cases import INLINE, SIDES, Case
 from chaos_runs.spark_job import run_case
-from chaos_runs.spark_table import INLINE, PARTITIONS, SIDES, Case, judge, plan_of
+from chaos_runs.spark_table import PARTITIONS, judge, plan_of
 
 import kwire
 import kwire.queue

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from kwire.broker import Cluster
 from kwire.errors import (
@@ -212,6 +212,7 @@ def new_reader(**own: str) -> StreamReader:
         ({"maxOffsetsPerTrigger": "5"}, ReadMaxRows(5)),
         ({"minOffsetsPerTrigger": "5"}, ReadMinRows(5)),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "9"}, ReadMaxRows(9)),
+        ({"maxBytesPerTrigger": "7", "minOffsetsPerTrigger": "5"}, ReadMaxBytes(7)),
     ],
 )
 def test_default_limit(own: dict[str, str], limit: object) -> None:

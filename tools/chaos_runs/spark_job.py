@@ -1,69 +1,104 @@
 """A driver of Spark that writes numbered rows, for `tools/chaos spark`: it may be killed and started again.
 
-python -m chaos_runs.spark_job PLAN, where PLAN is a JSON file: the cases, each with its topic, folder, options and the
-order of a strike. A case that is done has a file `done` in its folder, which says whether the order was carried out.
+python -m chaos_runs.spark_job PLAN, where PLAN is a JSON file: the session's settings, and the cases, each with its
+topic, folder, options and the order of a strike. A case that is done has a file `done` in its folder, which says
+whether the order was carried out. With --second, the job is the second driver of each case: it waits until the first
+hangs, goes on with its query, and then lets the first go on.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from chaos_runs import spark_faults
+from chaos_runs.spark_cases import CHECKPOINT_DELETED, MARKER_EXPIRED, SPECULATION, STAGE_RETRY, TWO_DRIVERS
 
 _STARTS_MAX = 5
+_SECOND_TIMEOUT_S = 300
 
 
-def main(plan_file: str) -> None:
+def main(plan_file: str, *, is_second: bool = False) -> None:
     from pyspark.sql import SparkSession
 
     import kwire.spark
 
     plan = json.loads(Path(plan_file).read_text())
-    spark = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "700m")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+    settings = {
+        "spark.master": "local[2,4]",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "700m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        **plan.get("session", {}),
+    }
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     kwire.spark.register(spark)
     for case in plan["cases"]:
-        folder = Path(case["folder"])
-        if not (folder / "done").exists():
+        if is_second:
+            run_second(spark, plan, case)
+        elif not (Path(case["folder"]) / "done").exists():
             run_case(spark, plan, case)
     spark.stop()
 
 
 def run_case(spark: Any, plan: dict[str, Any], case: dict[str, Any]) -> None:
-    """Run a query to its last batch; start it again when it fails."""
-    folder = Path(case["folder"])
+    """Run a query to its last batch; start it again when it fails, unless it has to refuse to go on."""
+    folder, kind = Path(case["folder"]), case["kind"]
     folder.mkdir(exist_ok=True)
     starts = folder / "starts"
     order = Path(os.environ[spark_faults.ORDER])
     if not starts.exists() and case["step"]:
         spark_faults.order(order, case["step"], case["victim"], skip=case["skip"])
     for _ in range(_STARTS_MAX):
+        is_first = not starts.exists()
         with starts.open("a") as log:
             log.write("start\n")
-        if _query(spark, plan, case, folder):
+        is_over = _query(spark, plan, case, is_first=is_first)
+        if is_first and kind == CHECKPOINT_DELETED:
+            shutil.rmtree(folder / "checkpoint")
+        elif is_first and kind == MARKER_EXPIRED:
+            _delete_marker(plan, case)
+        elif is_over or (case["refusal"] and not is_first):
             break
     spark_faults.cancel(order)
     (folder / "done").write_text(str(spark_faults.was_struck(order)))
 
 
-def _query(spark: Any, plan: dict[str, Any], case: dict[str, Any], folder: Path) -> bool:
+def run_second(spark: Any, plan: dict[str, Any], case: dict[str, Any]) -> None:
+    """Run the query of a driver that hangs, and let that one go on."""
+    folder = Path(case["folder"])
+    order = Path(os.environ[spark_faults.ORDER])
+    deadline = time.monotonic() + _SECOND_TIMEOUT_S
+    while not ((folder / "starts").exists() and spark_faults.was_struck(order)) or spark_faults.is_released(order):
+        if (folder / "done").exists() or time.monotonic() > deadline:
+            return  # the table says that it was not struck
+        time.sleep(0.1)
+    with (folder / "starts").open("a") as log:
+        log.write("second\n")
+    _query(spark, plan, case)
+    spark_faults.release(order)
+
+
+def _query(spark: Any, plan: dict[str, Any], case: dict[str, Any], *, is_first: bool = False) -> bool:
     """Run the query to its last batch; False if it failed before."""
-    rows, batches = plan["rows"], plan["batches"]
+    rows, batches, kind = plan["rows"], plan["batches"], case["kind"]
+    folder = Path(case["folder"])
+    order = Path(os.environ[spark_faults.ORDER])
     source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=str(rows), numPartitions="2").load()
+    if kind == STAGE_RETRY:
+        source = source.repartition(2)
     query = (
         source.selectExpr("CAST(value AS STRING) AS value")
         .writeStream.format("kwire")
@@ -73,14 +108,27 @@ def _query(spark: Any, plan: dict[str, Any], case: dict[str, Any], folder: Path)
         .start()
     )
     commits = folder / "checkpoint" / "commits"
-    while query.isActive and not (commits / str(batches - 1)).exists():
+    hangs = kind == TWO_DRIVERS and is_first  # until the second driver has done all
+    deadline = time.monotonic() + _SECOND_TIMEOUT_S
+    while query.isActive and (hangs or not (commits / str(batches - 1)).exists()):
         time.sleep(0.1)  # awaitTermination would raise the error of the query
+        if kind == SPECULATION and (commits / "1").exists():
+            spark_faults.release(order)  # the attempt that lost goes on, after its batch
+        if hangs and time.monotonic() > deadline:
+            break
     query.stop()
     if query.exception() is not None:
         with (folder / "errors").open("a") as log:
             log.write(f"{query.exception()}\n")
-    return (commits / str(batches - 1)).exists()
+    return (commits / str(batches - 1)).exists() and not hangs
+
+
+def _delete_marker(plan: dict[str, Any], case: dict[str, Any]) -> None:
+    from kwire import Admin
+
+    with Admin(plan["options"]["kafka.bootstrap.servers"]) as admin:
+        admin.groups.delete(case["options"]["transactionalIdPrefix"])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], is_second="--second" in sys.argv)
