@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kwire.consumer import Ago as Ago
     from kwire.consumer import AtTimestamp as AtTimestamp
     from kwire.consumer import Consumer as Consumer
+    from kwire.consumer import ConsumerInterceptor as ConsumerInterceptor
     from kwire.consumer import ConsumerRecord as ConsumerRecord
     from kwire.consumer import Offset as Offset
     from kwire.consumer import Processor as Processor
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from kwire.producer import Message as Message
     from kwire.producer import Producer as Producer
     from kwire.producer import ProduceResponse as ProduceResponse
+    from kwire.producer import ProducerInterceptor as ProducerInterceptor
     from kwire.producer import ProducerRequest as ProducerRequest
     from kwire.producer import RecordMetadata as RecordMetadata
     from kwire.properties.translate import options as options
@@ -118,6 +120,7 @@ _HOMES = {
     "Compression": "kwire.records",
     "ConfigurationError": "kwire.errors",
     "Consumer": "kwire.consumer",
+    "ConsumerInterceptor": "kwire.consumer",
     "ConsumerRecord": "kwire.consumer",
     "DeliveryError": "kwire.errors",
     "ErrorCode": "kwire.errors",
@@ -140,6 +143,7 @@ _HOMES = {
     "ProcessingError": "kwire.errors",
     "Processor": "kwire.consumer",
     "ProduceResponse": "kwire.producer",
+    "ProducerInterceptor": "kwire.producer",
     "ProducerRequest": "kwire.producer",
     "RebalanceInProgressError": "kwire.errors",
     "RecordMetadata": "kwire.producer",

@@ -124,7 +124,7 @@ OWNERS: Mapping[str, str] = {
 # Options of other clients without a counterpart, and what to do instead.
 NOT_SUPPORTED: Mapping[str, str] = {
     "enable_auto_commit": 'it is commit="auto" or commit="manual"',
-    "interceptor_classes": "kwire has no interceptors",
+    "interceptor_classes": "give instances: interceptors=[...]",
     "metric_reporters": "see kwire.metrics",
     "consumer_timeout_ms": "give a timeout to Consumer.poll",
     "key_deserializer": "records have bytes; decode record.key",

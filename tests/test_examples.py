@@ -318,6 +318,10 @@ def test_prometheus(cluster: Cluster) -> None:
     assert 'kwire_producer_records_acknowledged_total{client="shop"} 1000.0\n' in printed
 
 
+def test_interceptors(cluster: Cluster) -> None:
+    assert run("interceptors.py", cluster.bootstrap) == "acknowledged: 10, committed: 11, left out: 1\n"
+
+
 def test_explain() -> None:
     printed = run("explain.py")
     assert "unreachable: broker 1 at " in printed

@@ -12,6 +12,7 @@ from kwire.cluster import ClientConfig, Cluster
 from kwire.cluster.waiting import AWAITING, awaited
 from kwire.consumer import columns
 from kwire.consumer.group_client import GroupClient
+from kwire.consumer.interceptors import ConsumerInterceptors
 from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerKwargs, ConsumerOptions
 from kwire.consumer.processor import ParallelProcessor, ProcessorKwargs, ProcessorOptions, make_processor
 from kwire.consumer.record import ConsumerRecord
@@ -118,8 +119,18 @@ class Consumer(GroupClient):
     def _free_memory(self) -> None:
         self._pooled.end()
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Iterate over the records until the consumer is closed."""
+        if self._interceptors is not None and self._interceptors.changes_records:
+            return self._intercepted(self._interceptors)
+        return self._each()
+
+    async def _intercepted(self, interceptors: ConsumerInterceptors) -> AsyncIterator[ConsumerRecord]:
+        async for record in self._each():
+            for one in interceptors.on_consume([record]):
+                yield one
+
+    async def _each(self) -> AsyncIterator[ConsumerRecord]:
         while True:
             reading = self._reading
             if reading is not None:
@@ -135,7 +146,9 @@ class Consumer(GroupClient):
                 return
 
     async def __anext__(self) -> ConsumerRecord:
-        async for record in self:
+        if self._interceptors is not None:
+            self._interceptors.check_records("anext()")
+        async for record in self._each():
             return record
         raise StopAsyncIteration
 

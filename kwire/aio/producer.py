@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 from kwire.cluster import ClientConfig, Cluster, ClusterEvent
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
 from kwire.cluster.waiting import AWAITING, AsyncioSignal, awaited
+from kwire.errors import KwireError
 from kwire.option_checks import documents_options, translate_bootstrap
 from kwire.producer import Message, ProduceResponse, ProducerRequest, RecordMetadata
 from kwire.producer.accumulator import Append, BlockedAppend
@@ -91,25 +92,31 @@ class Producer(ProducerMethods):
         """
         if isinstance(topic, ProducerRequest):
             return await self._send_each(topic, topic.terms(self._core.settings, self._core.runtime.clock.now()))
-        if self._core.serializers is not None:
-            _, value, key, *_ = self._core.serialized(Message(topic, value, key))
-        self._sends += 1
-        if self._sends % _SENDS_PER_TURN == 0:
-            await asyncio.sleep(0)
-        if asyncio.get_running_loop() is self._first_loop and not self._buffer_pool.is_full:
-            # No task waits for room, so none is overtaken. It returns None without room, and for unusual records.
-            future = self._send_at_once(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-            if future is not None:
-                return cast(ProduceResponse, future)
-        if partition is None and self._core.custom_partitioner is not None:
-            check_topic(topic)
-            message = Message(topic, value, key, headers, partition, timestamp_ms)
-            partition = self._core.choose_partition(message, await self._known(topic))
-        if on_delivery is not None:
-            check_callback(on_delivery)
-        make = self._response_maker()
-        append = self._core.pending_record(topic, value, key, headers, partition, timestamp_ms, None, make)
-        response = await self._append(append)
+        try:
+            if not self._core.is_plain:
+                topic, value, key, headers, partition, timestamp_ms = self._core.outgoing(
+                    Message(topic, value, key, headers, partition, timestamp_ms)
+                )
+            self._sends += 1
+            if self._sends % _SENDS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if asyncio.get_running_loop() is self._first_loop and not self._buffer_pool.is_full:
+                # No task waits for room, so none is overtaken. It returns None without room, and for unusual records.
+                future = self._send_at_once(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+                if future is not None:
+                    return cast(ProduceResponse, future)
+            if partition is None and self._core.custom_partitioner is not None:
+                check_topic(topic)
+                message = Message(topic, value, key, headers, partition, timestamp_ms)
+                partition = self._core.choose_partition(message, await self._known(topic))
+            if on_delivery is not None:
+                check_callback(on_delivery)
+            make = self._response_maker()
+            append = self._core.pending_record(topic, value, key, headers, partition, timestamp_ms, None, make)
+            response = await self._append(append)
+        except KwireError as error:
+            self._core.tell_refused(topic, partition, error)
+            raise
         if on_delivery is not None:
             response.add_done_callback(on_delivery)
         return response
@@ -187,8 +194,10 @@ class Producer(ProducerMethods):
         return self._home[1]
 
     def _dispatch(self, function: Callable[..., object], *args: Any) -> None:
-        """Run callbacks of responses that the accumulator's own `send` made."""
-        assert self._first_bridge is not None
+        """Run callbacks of responses that the accumulator's own `send` made, and calls of interceptors."""
+        if self._first_bridge is None:  # no record was accepted in any loop
+            self._core.runtime.dispatch(function, *args)
+            return
         _dispatch(self._first_bridge, self._core.runtime.dispatch, function, *args)
 
     # -- transactions

@@ -7,6 +7,7 @@
     group_steps    the steps of a rebalance in the call that polls                (callers' threads)
     group_reports  lag, explain, metrics                                          (callers' threads)
     dropped        a consumer that is dropped without close leaves its group     (loop thread)
+    interceptors   what sees records before the program: `ConsumerInterceptor`
     signals        `stop_on_signals`
     explain        why a consumer gets no records
     metrics        what a consumer counts
@@ -52,6 +53,7 @@ from kwire.consumer.assignors import Assignor, MemberAssignment, MemberSubscript
 from kwire.consumer.columns import PartitionColumns, PolledBatch
 from kwire.consumer.consumer import Consumer
 from kwire.consumer.dead_letters import DeadLetterTopic, to_topic
+from kwire.consumer.interceptors import ConsumerInterceptor
 from kwire.consumer.lag import Lag
 from kwire.consumer.offsets import Ago, AtTimestamp, Offset, StartOffset
 from kwire.consumer.options import ConsumerOptions
@@ -67,6 +69,7 @@ __all__ = [
     "Assignor",
     "AtTimestamp",
     "Consumer",
+    "ConsumerInterceptor",
     "ConsumerOptions",
     "ConsumerRecord",
     "DeadLetterTopic",

@@ -43,6 +43,7 @@ from kwire.consumer.buffer import ClientError, CompletedFetch, FetchBuffer, Part
 from kwire.consumer.columns import PolledBatch, check_columns, check_pyarrow
 from kwire.consumer.dropped import Remains, weakly
 from kwire.consumer.fetcher import Fetcher, Start
+from kwire.consumer.interceptors import ConsumerInterceptors
 from kwire.consumer.offsets import (
     NO_OFFSET,
     AtTimestamp,
@@ -115,6 +116,11 @@ class ConsumerClient(TelemetryMethods):
         self._when_dropped = weakref.finalize(self, self._remains.end)
         self._when_dropped.atexit = False  # then the loop thread ends itself, and a member leaves: `_leave_at_exit`
         self._commits = self._set_up_group()
+        self._interceptors: ConsumerInterceptors | None = None
+        if self._options.interceptors:
+            self._interceptors = ConsumerInterceptors(self._options.interceptors, self._runtime.dispatch)
+            if self._commits is not None:
+                self._commits.on_stored = self._interceptors.committed
         self._fetcher = Fetcher(
             self._options,
             self._fetch_buffer,
@@ -204,6 +210,9 @@ class ConsumerClient(TelemetryMethods):
         """Have the loop run the state machines, at the first use."""
         if not self._is_started:
             self._is_started = True
+            if self._interceptors is not None:
+                with suppress(RuntimeError):  # of asyncio, `assign` may be called where no event loop runs
+                    self._interceptors.dispatch = self._waiter.dispatcher(self._runtime)
             self._runtime.add(self._fetcher, "fetch")
             if self._commits is not None:
                 self._runtime.add(self._commits)
@@ -326,7 +335,13 @@ class ConsumerClient(TelemetryMethods):
             records = records + taken if records else taken
             return len(taken)
 
-        await self._gather(max_records, timeout, gather)
+        taken_from = await self._gather(max_records, timeout, gather)
+        if self._interceptors is not None and records:
+            try:
+                records = self._interceptors.on_consume(records)
+            except BaseException:  # the program is interrupted before it has the records
+                self._rewind(taken_from)
+                raise
         return records
 
     async def _poll_batch(self, max_records: int = 100_000, timeout: float | None = 1.0) -> PolledBatch:
@@ -336,6 +351,8 @@ class ConsumerClient(TelemetryMethods):
         makes 4 MB full; empty after `timeout` seconds.
         """
         pieces: list[RecordSlice] = []
+        if self._interceptors is not None:
+            self._interceptors.check_records("poll_batch()")
 
         def gather(reader: RecordReader, count: int) -> int:
             piece = reader.cut(count)

@@ -150,6 +150,7 @@ class CommitManager:
         self.is_epoch = False  # whether the generation is a member epoch (KIP-848)
         self.owned: Collection[TopicPartition] | None = None  # None: whatever the caller assigned
         self.member: CommittingMember | None = None
+        self.on_stored: Callable[[Mapping[TopicPartition, Offset]], object] | None = None  # for interceptors
         self.latency = Histogram()  # of OffsetCommit requests
         self._unknown_topic_timeout = unknown_topic_timeout_ms / 1000
         self._backoff = backoff
@@ -397,6 +398,10 @@ class CommitManager:
         if any(code in COORDINATOR_MOVED_CODES for code in codes.values()):
             self._must_forget = True
         must_wait = False
+        if self.on_stored is not None:
+            stored = {key: entry.offset for key, entry in entries.items() if codes.get(key) == ErrorCode.NONE}
+            if stored:
+                self.on_stored(stored)
         for key, entry in entries.items():
             code = codes.get(key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if not code:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from kwire.cluster import ClientConfig, Cluster
 from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
 from kwire.consumer.group_client import GroupClient
+from kwire.consumer.interceptors import ConsumerInterceptors
 from kwire.consumer.options import CLIENT_DEFAULTS, ConsumerKwargs, ConsumerOptions
 from kwire.consumer.processor import Processor, ProcessorKwargs, ProcessorOptions, make_processor
 from kwire.consumer.record import ConsumerRecord
@@ -90,7 +91,25 @@ class Consumer(GroupClient, RecordIterator):
     def _free_memory(self) -> None:
         self._end()
 
+    def __iter__(self) -> Any:
+        if self._interceptors is not None and self._interceptors.changes_records:
+            return self._intercepted(self._interceptors)
+        return super().__iter__()
+
+    def _intercepted(self, interceptors: ConsumerInterceptors) -> Iterator[ConsumerRecord]:
+        while True:
+            reading = self._reading
+            record = None if reading is None else next(reading, None)
+            if record is not None:
+                yield from interceptors.on_consume([record])
+            elif reading is None or self._reading is reading:
+                self._reading = run_blocking(self._next_reader())
+                if self._reading is None:
+                    return
+
     def _next_cursor(self) -> RecordReader:
+        if self._interceptors is not None:
+            self._interceptors.check_records("next()")
         reader = run_blocking(self._next_reader())
         if reader is None:
             raise StopIteration
@@ -98,7 +117,6 @@ class Consumer(GroupClient, RecordIterator):
 
     if TYPE_CHECKING:
 
-        def __iter__(self) -> Self: ...
         def __next__(self) -> ConsumerRecord: ...
 
     def __enter__(self) -> Self:

@@ -303,6 +303,8 @@ class GroupClient(ReportingClient):
             await self._client_telemetry.end(
                 self._waiter, None if deadline is None else deadline - self._runtime.clock.now()
             )
+            if self._interceptors is not None:
+                self._runtime.when_ended(self._interceptors.close_soon)
             await self._waiter.close(
                 self._runtime, None if deadline is None else max(1.0, deadline - self._runtime.clock.now())
             )

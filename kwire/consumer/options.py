@@ -9,6 +9,7 @@ from typing import Literal
 
 from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.consumer.assignors import AssignorChoice, make_assignors
+from kwire.consumer.interceptors import ConsumerInterceptor, is_consumer_interceptors
 from kwire.consumer.offsets import Ago, AtTimestamp
 from kwire.errors import ConfigurationError
 from kwire.option_checks import Choice, Flag, Text, Where, Whole, check_values, option
@@ -72,6 +73,7 @@ class ConsumerKwargs(ClientKwargs, total=False):
     commit: CommitMode
     commit_interval_ms: int
     callbacks: CallbacksRun
+    interceptors: Sequence[ConsumerInterceptor]
     isolation: Isolation
     on_no_offset: OnNoOffset
     on_out_of_range: OnOutOfRange
@@ -143,6 +145,11 @@ class ConsumerOptions:
     callbacks: CallbacksRun = option(
         "poll", Choice("poll", "background"), "where rebalance callbacks run: in the call that polls, between two "
         'batches; or "background", on a thread of their own, while records may be in use'
+    )  # fmt: skip
+    interceptors: Sequence[ConsumerInterceptor] = option(
+        (), Where("a list of kwire.ConsumerInterceptor", is_consumer_interceptors), "see, and may change, records "
+        "before the program gets them, and learn what was committed: instances of subclasses of "
+        "`kwire.ConsumerInterceptor`, called in this order"
     )  # fmt: skip
     isolation: Isolation = option(
         "read_uncommitted", Choice("read_uncommitted", "read_committed"), '"read_committed" hides the records of '

@@ -6,6 +6,7 @@
     client            the parts of a producer that never wait
     options           the options
     message           a record as a caller gives it; serializers: functions for its key and value
+    interceptors      what sees each record and its result: `ProducerInterceptor`
     producer_request  messages with acks and a time limit of their own
     futures           `ProduceResponse`, the future of a record; where callbacks run; failures that no caller has seen
     bulk, arrow       `send_many` and `send_arrow`: many records of one call
@@ -29,6 +30,7 @@ from kwire.cluster import GroupMetadata
 from kwire.producer.bulk import BulkResponse, BulkResult
 from kwire.producer.explain import Explanation, Hold, Reason
 from kwire.producer.futures import ProduceResponse, RecordMetadata
+from kwire.producer.interceptors import ProducerInterceptor
 from kwire.producer.message import Message
 from kwire.producer.partitioner import Partitioner
 from kwire.producer.producer import Producer
@@ -44,6 +46,7 @@ __all__ = [
     "Partitioner",
     "ProduceResponse",
     "Producer",
+    "ProducerInterceptor",
     "ProducerRequest",
     "Reason",
     "RecordMetadata",

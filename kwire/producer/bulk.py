@@ -128,6 +128,7 @@ T = TypeVar("T")
 _log = logging.getLogger("kwire.callbacks")
 
 BulkCallback = Callable[["BulkResponse"], object]
+OnRefused = Callable[[KwireError, int], object]
 
 # How many records are appended at once; after them other senders get a turn, and the loop begins to send.
 _AT_ONCE = 16_384
@@ -283,10 +284,15 @@ class BulkResult(Sequence[RecordMetadata]):
 class BulkResponse:
     """The future of the records of one call. It resolves when every record has a result."""
 
-    __slots__ = ("_actions", "_at", "_count", "_dispatch", "_failures", "_groups", "_is_done", "_lock", "topic")
+    __slots__ = (
+        "_actions", "_at", "_count", "_dispatch", "_failures", "_groups", "_is_done", "_lock", "_on_refused", "topic",
+    )  # fmt: skip
 
-    def __init__(self, topic: str, dispatch: Dispatch, failures: Failures | None = None) -> None:
+    def __init__(
+        self, topic: str, dispatch: Dispatch, failures: Failures | None = None, on_refused: OnRefused | None = None
+    ) -> None:
         self.topic = topic
+        self._on_refused = on_refused
         self._failures = failures
         self._count = 0
         self._groups: list[_Group] = []
@@ -362,6 +368,8 @@ class BulkResponse:
         failure = Failure(error, self.topic, count, self._failures)
         self._groups.append(_Group([_Stretch(None, 0, count, failure)], None))
         self._count += count
+        if self._on_refused is not None:
+            self._on_refused(error, count)
 
     # -- resolving
 
@@ -436,15 +444,26 @@ class Slice(NamedTuple):
     columns: ManyColumns
     length: int
 
+    def timestamp_of(self, number: int) -> int:
+        """Return the timestamp of a record, in milliseconds since 1970."""
+        timestamps = self.columns.timestamps
+        return timestamps if isinstance(timestamps, int) else timestamps[number]
+
 
 class Bulk:
     """The records of a call that are not in the accumulator yet: `left` counts them."""
 
     def __init__(
-        self, topic: str, slices: Iterable[Slice], dispatch: Dispatch, failures: Failures | None = None
+        self,
+        topic: str,
+        slices: Iterable[Slice],
+        dispatch: Dispatch,
+        failures: Failures | None = None,
+        on_refused: OnRefused | None = None,
     ) -> None:
+        """`on_refused(error, count)` is called for records that are not accepted, if others of the call are."""
         self.topic = topic
-        self.response = BulkResponse(topic, dispatch, failures)
+        self.response = BulkResponse(topic, dispatch, failures, on_refused)
         self._slices = [one for one in slices if one.length]
         self._slices.reverse()
         self._next = 0  # index of the next record in the last slice

@@ -51,6 +51,7 @@ from kwire.producer.bulk import (
     Bulk,
     Keys,
     ManyHeaders,
+    OnRefused,
     Partitions,
     Slice,
     Timestamps,
@@ -62,6 +63,7 @@ from kwire.producer.bulk import (
 from kwire.producer.consumed import ConsumedBatches
 from kwire.producer.explain import Explanation
 from kwire.producer.futures import Callbacks, MakeResponse, ProduceResponse, refused, wait_for
+from kwire.producer.interceptors import ProducerInterceptors
 from kwire.producer.message import (
     Data,
     Headers,
@@ -227,6 +229,11 @@ class ProducerClient:
         self.serializers: Serializers | None = None
         if self.settings.key_serializer is not None or self.settings.value_serializer is not None:
             self.serializers = Serializers(self.settings.key_serializer, self.settings.value_serializer)
+        self.interceptors: ProducerInterceptors | None = None
+        if self.settings.interceptors:
+            self.interceptors = ProducerInterceptors(self.settings.interceptors)
+        # Whether a message may change before it is appended, or must be reported if it is refused.
+        self.is_plain = self.serializers is None and self.interceptors is None
         has_own_connections = not isinstance(bootstrap, Cluster)
         if (
             has_own_connections
@@ -242,6 +249,8 @@ class ProducerClient:
             self.settings.max_buffered_bytes if dispatch is None else None,
             self.settings.callback_executor,
         )
+        if self.interceptors is not None and self.interceptors.is_told:
+            self.callbacks.on_resolved = self.interceptors.resolved
         self.consumed = ConsumedBatches()
         self.buffer_pool = BufferPool(
             make_accumulator(
@@ -356,12 +365,16 @@ class ProducerClient:
         with self.callbacks.sending():
             return self.buffer_pool.append_or_wait(append, limit)
 
-    def serialized(self, message: Message) -> Message:
-        """Return a message with key and value as `pending_record` takes them; raises SerializationError."""
-        if self.serializers is None:
+    def outgoing(self, message: Message) -> Message:
+        """Return the message that interceptors and serializers make of a caller's. Raises SerializationError."""
+        if self.is_plain:
             return message
         check_message(message)
         check_topic(message.topic)
+        if self.interceptors is not None:
+            message = self.interceptors.on_send(message)
+        if self.serializers is None:
+            return message
         return self.serializers.message(message)
 
     def prepared(
@@ -372,6 +385,11 @@ class ProducerClient:
             return self.pending_record(*message, terms, make)
         except RecordTooLargeError as error:
             return self.refused(message.topic, error, make)
+
+    def tell_refused(self, topic: object, partition: int | None, error: KwireError, count: int = 1) -> None:
+        """Report records that the caller gets an error for, not a response, to the interceptors."""
+        if self.interceptors is not None and isinstance(topic, str):
+            self.interceptors.refused(topic, partition, error, count)
 
     def refused(self, topic: str, error: KwireError, make: MakeResponse = ProduceResponse) -> ProduceResponse:
         """Return the failed response of a record that was not accepted."""
@@ -406,9 +424,13 @@ class ProducerClient:
 
     def bulk(self, topic: str, slices: Iterable[Slice], known: Topic | None, dispatch: Dispatch | None = None) -> Bulk:
         """Return the records as one append; `known` is for the caller's own partitioner, if there is one."""
+        on_refused: OnRefused | None = None
+        if self.interceptors is not None:
+            slices = [self.interceptors.changed(topic, one) for one in slices]
+            on_refused = partial(self.tell_refused, topic, None)
         if known is not None:
             slices = [self._placed(topic, one, known) for one in slices]
-        return Bulk(topic, slices, dispatch or self.callbacks, self.callbacks.failures)
+        return Bulk(topic, slices, dispatch or self.callbacks, self.callbacks.failures, on_refused)
 
     def _placed(self, topic: str, one: Slice, known: Topic) -> Slice:
         """Return the columns with the partitions that the caller's own partitioner chooses."""
@@ -514,6 +536,11 @@ class ProducerClient:
         if self._at_exit is not None:
             self._at_exit.detach()
 
+    def close_interceptors(self) -> None:
+        """Have the interceptors closed once the loop has ended, after what they are told of the last records."""
+        if self.interceptors is not None:
+            self.runtime.when_ended(partial(self.callbacks, self.interceptors.close))
+
     def is_reached(self) -> bool:
         """Return whether a broker was ever reached."""
         return bool(self.runtime.snapshot.brokers)
@@ -605,6 +632,7 @@ def _deliver_at_exit(core: ProducerClient) -> None:
 def _deliver(core: ProducerClient, steps: Iterable[float | None], why: str) -> None:
     """Refuse further records and deliver the buffered ones within `steps` (`drain_steps`); log those that are lost."""
     core.stop_accepting()
+    core.close_interceptors()
     late: KwireError | None = None
     with contextlib.suppress(ClosedError):
         for seconds in steps:

@@ -245,6 +245,10 @@ def resolve(
         failures = dispatch.failures if isinstance(dispatch, Callbacks) else None
         failure = Failure(error, builder.topic, end - start, failures)
     reports, late = builder.resolve(start, end, base_offset, append_time_ms, failure)
+    if isinstance(dispatch, Callbacks) and dispatch.on_resolved is not None:
+        # Callbacks of the same records follow on the same thread: one of the two counts as memory in use.
+        own_bytes = 0 if reports is not None else builder.buffered_bytes * (end - start) // len(builder)
+        dispatch.run(builder.topic, own_bytes, dispatch.on_resolved, builder, start, end, error)
     if reports is None and late is None:
         return
     if failure is not None:
@@ -313,6 +317,8 @@ def _log_raised(error: Exception, future: Any) -> None:
 
 
 CallbackExecutor = Executor | Callable[[Callable[[], object]], object]
+# Gets the builder, the first record, the end (exclusive) and the error.
+OnResolved = Callable[[BatchBuilder, int, int, KwireError | None], object]
 
 
 class _Here(threading.local):
@@ -341,6 +347,8 @@ class Callbacks:
         An `executor` gets the calls from that thread, so an executor that blocks does not block the loop.
         """
         self.failures = Failures()
+        # Called for each part of a batch that resolves, before the callbacks of its records; for interceptors.
+        self.on_resolved: OnResolved | None = None
         self._dispatch = dispatch
         self._bytes_max = bytes_max
         self._executor = executor

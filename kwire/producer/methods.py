@@ -83,7 +83,7 @@ class ProducerMethods(TelemetryMethods):
 
     async def _send_each(self, messages: Iterable[Message], terms: DeliveryOptions | None) -> list[ProduceResponse]:
         core, make = self._core, self._response_maker()
-        prepared = [core.prepared(await self._placed(core.serialized(message)), terms, make) for message in messages]
+        prepared = [core.prepared(await self._placed(core.outgoing(message)), terms, make) for message in messages]
         responses: list[ProduceResponse] = []
         for one in prepared:
             if isinstance(one, PendingRecord):
@@ -137,6 +137,7 @@ class ProducerMethods(TelemetryMethods):
             return await self._append(bulk)
         except KwireError as error:
             if not bulk.has_begun:
+                self._core.tell_refused(topic, None, error, bulk.left)
                 raise
             return bulk.refuse(error)
 
@@ -376,6 +377,7 @@ class ProducerMethods(TelemetryMethods):
                     break
         finally:
             await core.telemetry.end(self._waiter, timeout)
+            core.close_interceptors()
             await self._waiter.close(core.runtime, patience)
         return core.undelivered(late)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.errors import ConfigurationError
 from kwire.option_checks import Choice, Flag, Text, Where, Whole, check_values, option
 from kwire.producer.futures import CallbackExecutor
+from kwire.producer.interceptors import ProducerInterceptor, is_producer_interceptors
 from kwire.producer.partitioner import Partitioner, routing
 from kwire.producer.serializers import Serializer
 from kwire.records import Compression
@@ -45,6 +47,7 @@ _PARTITIONER = Where(
     "a name or a function of a message and a topic", lambda value: isinstance(value, str) or callable(value)
 )
 _SERIALIZER = Where("a function of a topic and data", callable)
+_INTERCEPTORS = Where("a list of kwire.ProducerInterceptor", is_producer_interceptors)
 
 
 class ProducerKwargs(ClientKwargs, total=False):
@@ -63,6 +66,7 @@ class ProducerKwargs(ClientKwargs, total=False):
     single_broker_switch_ms: int
     key_serializer: Serializer | None
     value_serializer: Serializer | None
+    interceptors: Sequence[ProducerInterceptor]
     max_buffered_bytes: int
     when_full: WhenFull
     max_block_ms: int
@@ -118,6 +122,10 @@ class ProducerSettings:
         "on the thread that sends; see `kwire.producer.serializers`"
     )  # fmt: skip
     value_serializer: Serializer | None = option(None, _SERIALIZER, "the same for values")
+    interceptors: Sequence[ProducerInterceptor] = option(
+        (), _INTERCEPTORS, "see, and may change, each record, and learn what became of it: instances of subclasses of "
+        "`kwire.ProducerInterceptor`, called in this order"
+    )  # fmt: skip
     max_buffered_bytes: int = option(
         33_554_432, Whole(1), "the bound on records that are not yet delivered; see when_full. A topic may hold at "
         "most 16 times what is free: one alone 94 %, and none stops the others", unit="bytes"

@@ -16,6 +16,7 @@ from typing import Self, TypeVar, Unpack, overload
 
 from kwire.cluster import ClientConfig, Cluster, ClusterEvent
 from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
+from kwire.errors import KwireError
 from kwire.option_checks import documents_options, translate_bootstrap
 from kwire.producer.accumulator import Append
 from kwire.producer.batch_builder import Dispatch
@@ -54,10 +55,10 @@ class Producer(ProducerMethods):
     @translate_bootstrap("kwire.Producer")
     def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ProducerKwargs]) -> None:
         self._core = ProducerClient("kwire.Producer", bootstrap, options, partial(Producer._send, self))
-        if type(self).send is Producer.send and self._core.serializers is None:
+        if type(self).send is Producer.send and self._core.is_plain:
             # From here on `producer.send(...)` is the accumulator's bound method, which saves a Python call per record.
             # It appends a plain record itself; for anything unusual (a new topic, headers, a full buffer, a wrong type)
-            # it calls `_send` below. Subclasses that override `send`, and serializers, keep the method.
+            # it calls `_send` below. Subclasses that override `send`, serializers and interceptors keep the method.
             self.send = self._core.buffer_pool.accumulator.send  # type: ignore[method-assign]
 
     @overload
@@ -95,13 +96,15 @@ class Producer(ProducerMethods):
 
         Or hand over a `ProducerRequest`, alone: then it returns what `send_all` does. Messages are for `send_all`, too.
         """
-        if self._core.serializers is not None and not isinstance(topic, ProducerRequest):
-            _, value, key, *_ = self._core.serialized(Message(topic, value, key))
-            response: ProduceResponse = self._core.buffer_pool.accumulator.send(
-                topic, value, key, headers, partition, timestamp_ms, on_delivery
-            )
-            return response
-        return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if self._core.is_plain or isinstance(topic, ProducerRequest):
+            return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        try:
+            message = self._core.outgoing(Message(topic, value, key, headers, partition, timestamp_ms))
+            response: ProduceResponse = self._core.buffer_pool.accumulator.send(*message, on_delivery)
+        except KwireError as error:
+            self._core.tell_refused(topic, partition, error)
+            raise
+        return response
 
     def _send(
         self,

@@ -103,7 +103,7 @@ _RULES: dict[str, Rule] = {
     "group.protocol.type": AlwaysSo(("consumer",), _INTERNAL),
     "group.remote.assignor": Keyword("remote_assignor"),
     "heartbeat.interval.ms": Keyword("heartbeat_interval_ms"),
-    "interceptors": Unsupported("kwire has no interceptors"),
+    "interceptors": Unsupported("plug-ins of librdkafka; kwire has interceptors=[...]"),
     "internal.termination.signal": Unsupported(_INTERNAL),
     "isolation.level": Keyword("isolation"),
     "linger.ms": Keyword("linger_ms", whole),
