@@ -49,7 +49,7 @@ _log = logging.getLogger("kwire.queue")
 
 # Of a consumer that begins with a window of ids: how far it looks back for the time of the last record, and how long.
 _LOOK_BACK, _LOOK_SECONDS = 10, 5.0
-# Neighbours in the queue topic share a partition of the markers topic, and so their markers a batch.
+# So many neighbours in the queue topic share a partition of the markers topic, and so their markers a batch.
 _RUN = 128
 # So many settled deliveries may wait in KeepAlives to be forgotten, beside as many as are in progress.
 _SWEEP_MIN = 2_000
@@ -83,7 +83,7 @@ class TrackerBackend(Backend):
         )
         self._markers: Producer = service.markers
         self.now = self._records_runtime.clock.now
-        self.new_id = new_id  # a simulation has its own
+        self.new_id, self.run = new_id, _RUN  # a simulation has its own
         self._transactions: ProducerMethods | None = None
         self._transactional_id = ""
         self._marker_bytes_max = topics.message_bytes_max
@@ -264,10 +264,10 @@ class TrackerBackend(Backend):
         starts: Sequence[bytes | None] = _NONE * len(run)
         if not options.is_go:
             starts = encode_starts(run, queue, _topic_id_bytes(topic_id), timeout_ms, bytes_max)
-        deadline, partition = began + timeout_ms / 1000, run[0].partition
+        deadline, partition, run_length = began + timeout_ms / 1000, run[0].partition, self.run
         own_partition = murmur2_partition(queue, count)  # where kafka-mq-go has all markers of a queue
         for record, start in zip(run, starts, strict=True):
-            place = own_partition if options.is_go else (partition + record.offset // _RUN) % count
+            place = own_partition if options.is_go else (partition + record.offset // run_length) % count
             if start is not None:
                 deliveries.append(Delivery(record, topic_id, timeout_ms, deadline, began, place))
                 values.append(start)

@@ -9,6 +9,7 @@ delivered too often  a message was handed out more than max_deliveries times
 dead letter        a message was given up too early, or is twice a dead letter of the tracker
 duplicate          a message was handed out again, and nothing explains it
 mode               a duplicate that transactions exclude: marked and redelivered, and then handed out (Q62)
+stored twice       a message that was sent once is twice in the queue topic, and no tracker wrote it (Q60)
 wrong message      payload, headers or id are not those that were sent
 unexpected         user code got an error that no fault explains
 
@@ -209,6 +210,10 @@ class QueueChecker:
         given_up = {Envelope.read(record.headers).id for record in dead}
         for id in self._lost(messages, given_up):
             self._find("lost", id)
+        envelopes = [Envelope.read(record.headers) for record in messages]
+        for id, count in Counter(one.id for one in envelopes if not one.first_at).items():
+            if count > 1:
+                self._find("stored twice", f"{id} is {count} times in the queue topic as it was sent")
         for id, count in dead_ids.items():
             chains = sum(
                 1

@@ -36,6 +36,8 @@ QUEUE = "jobs"
 
 # Seconds after which a process must have closed; the service gets as much time as it has by default.
 _CLOSE_SECONDS = 30.0
+# So many neighbours share a partition of the markers topic: few, since a queue has few messages here.
+_RUN = 3
 # How often a producer asks the brokers for a message that it could not send.
 _PAUSE_SECONDS = 0.1
 
@@ -175,7 +177,7 @@ class SimulatedService(ServiceClient[Producer, Consumer]):
     async def new_backend(self, queue: str, counters: ConsumerCounters) -> Backend:
         backend = await super().new_backend(queue, counters)
         if isinstance(backend, TrackerBackend):
-            backend.new_id = self._new_id
+            backend.new_id, backend.run = self._new_id, _RUN
         return backend
 
     def _new_id(self) -> str:

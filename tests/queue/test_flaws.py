@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+from kwire.broker import Disconnect
 from kwire.consumer import ConsumerRecord
+from kwire.protocol import ApiKey
 from kwire.queue.backend import Delivery
 from kwire.queue.markers import NO_TOPIC_ID, MarkerType, decode_marker
 from kwire.queue.tracker_backend import KeepAlives, TrackerBackend
@@ -24,13 +26,19 @@ def test_f6_the_markers_of_a_queue_are_in_all_partitions(world: World) -> None:
 
 
 def test_f7_a_message_ends_where_it_began_also_when_partitions_were_added(world: World) -> None:
-    service = world.service(keep_alive=False, partitions=1)
+    service = world.service(keep_alive=False, partitions=1, metadata_max_age_ms=100)
     world.tracker(service)
-    put(service, "jobs", b"hi")
+    put(service, "jobs", *(b"%d" % number for number in range(4)))
     consumer = service.queue("jobs").consumer()
-    (message,) = take(consumer, 1)
+    messages = take(consumer, 4)
+    backend = consumer._backend
+    assert isinstance(backend, TrackerBackend)
+    backend.run = 1  # their markers would go to partitions of their own now
     world.cluster.call(lambda state, now: state.add_partitions(state.topics["markers"], 5))
-    message.ack()
+    runtime = service.markers._core.runtime
+    wait_until(lambda: len(runtime.snapshot.topics["markers"].partitions) == 5)
+    for message in messages:
+        message.ack()
     assert consumer.receive(3 * LEASE_MS / 1000) is None
     later = [one for index in range(1, 5) for one in world.cluster.log("markers", index).records()]
     assert {decode_marker(one.value or b"").type for one in later} <= {MarkerType.TICK}
@@ -56,6 +64,14 @@ def test_f10_f12_messages_in_the_buffer_are_kept_alive_every_third_of_the_lease(
     first.ack()
     second.ack()
     assert consumer.metrics().markers_sent["keep_alive"] >= 2 * 6
+
+
+def test_q60_q74_a_message_whose_acknowledgement_is_lost_is_stored_once(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000, partitions=1)
+    put(service, "jobs", b"before")
+    world.cluster.add_fault(Disconnect(applied=True), api=ApiKey.PRODUCE, topic="messages", times=1)
+    put(service, "jobs", b"hi")
+    assert [one.value for one in world.cluster.log("messages", 0).records()] == [b"before", b"hi"]
 
 
 def test_q27_the_position_is_committed_after_so_many_messages_of_other_queues(world: World) -> None:

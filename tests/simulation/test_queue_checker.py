@@ -47,7 +47,7 @@ class World:
 
     def again(self, at: float, *, kind: str = "acked") -> None:
         """Redeliver the message at a time, as offset 1, and hand it out to another consumer."""
-        self.record("messages", b"m....", 1, at, Envelope("m", deliveries=1).headers())
+        self.record("messages", b"m....", 1, at, Envelope("m", first_at=100, deliveries=1).headers())
         self.mark(END, 0, at, is_tracker=True)
         self.mark(START, 1, at + 0.1, after=1_000)
         self.commit(2, at + 0.2)
@@ -129,6 +129,15 @@ def test_q72_more_deliveries_than_allowed_are_found() -> None:
     world = World(max_deliveries=1)
     world.again(2.0)
     assert "delivered too often" in world.kinds()
+
+
+def test_q60_a_message_that_its_producer_stored_twice_is_found() -> None:
+    world = World()
+    world.history.add(0.5, "acked", "c.0", "m", (0, 0), 1)
+    world.record("messages", b"m....", 1, 0.2, Envelope("m", first_at=100).headers())  # a tracker's
+    assert world.kinds() == set()
+    world.record("messages", b"m....", 2, 0.2, Envelope("m").headers())
+    assert world.kinds() == {"stored twice"}
 
 
 def test_another_payload_is_found() -> None:

@@ -134,7 +134,7 @@ def _storm(
 ) -> None:
     """Send messages while members are killed: each step once in each round, the second time at a later count."""
     steps = [
-        (role, name, 1 + 2 * number)
+        (role, name, 1 + step.later * number)
         for number in range(rounds)
         for role, some in STEPS.items()
         for name, step in some.items()

@@ -30,12 +30,16 @@ _SESSION_MS = 6_000
 
 
 class Step(NamedTuple):
-    """A call before or after which a process ends. `transactional`: in which mode it exists; None: in both."""
+    """A call before or after which a process ends. `transactional`: in which mode it exists; None: in both.
+
+    In each further round it is the call that comes so many times later: `later`.
+    """
 
     owner: type
     method: str
     is_after: bool
     transactional: bool | None = None
+    later: int = 2
 
 
 CONSUMER_STEPS = {
@@ -48,7 +52,7 @@ CONSUMER_STEPS = {
     "END unanswered": Step(TrackerBackend, "_send_last_markers", True),
 }
 TRACKER_STEPS = {
-    "replaying": Step(TrackedPartition, "_open", True),
+    "replaying": Step(TrackedPartition, "_open", True, later=1),  # of three trackers each opens two partitions
     "before a redelivery": Step(TrackedPartition, "_redeliver", False),
     "between message and offset": Step(ProducerMethods, "_send_offsets", False),
     "before the commit": Step(ProducerMethods, "_commit", False),
