@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,10 +16,12 @@ from kwire.cli.output import Output, counted, output_options
 
 if TYPE_CHECKING:
     from kwire.pipeline.audit import AuditReport, Counts
+    from kwire.pipeline.mirror import MirrorPlan
     from kwire.pipeline.sides import Cluster, Window
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
+_MEANWHILE_S = 60
 _COLUMNS = ("source", "target", "lost", "behind", "doubled", "foreign", "reordered")
 
 
@@ -53,10 +56,13 @@ def _config_option(side: str) -> Callable[[Command], Command]:
     )  # fmt: skip
 
 
-def _checkpoint_option(command: Command) -> Command:
+def _checkpoint_option(*, required: bool) -> Callable[[Command], Command]:
     return click.option(
-        "--checkpoint", required=True, metavar="PATH", help="Where Spark keeps how far it is: one for each pipeline."
-    )(command)
+        "--checkpoint",
+        required=required,
+        metavar="PATH",
+        help="Where Spark keeps how far it is: one for each pipeline.",
+    )
 
 
 def _every_option(command: Command) -> Command:
@@ -109,14 +115,16 @@ def _trigger(every: str | None) -> dict[str, Any]:
     return {"availableNow": True} if every is None else {"processingTime": f"{parse_seconds(every):g} seconds"}
 
 
-def _await(query: Any, output: Output, noun: str) -> ExitCode:
-    """Wait for the end of a query; Ctrl-C stops it."""
+def _await(query: Any, output: Output, noun: str, meanwhile: Callable[[], None] | None = None) -> ExitCode:
+    """Wait for the end of a query, and call `meanwhile` once a minute; Ctrl-C stops the query."""
     from pyspark.errors import StreamingQueryException
 
     from kwire.errors import KwireError
 
     try:
-        query.awaitTermination()
+        while not query.awaitTermination(_MEANWHILE_S):
+            if meanwhile is not None:
+                meanwhile()
     except StreamingQueryException as error:
         raise KwireError(f"the query ended: {error.getMessage() or error}", remedy="see the lines above") from error
     except KeyboardInterrupt:
@@ -216,31 +224,96 @@ def _audit_json(counts: Counts) -> dict[str, Any]:
     "--partitions", type=click.Choice(["same", "by-key"]), default="same", show_default=True,
     help="same: a record keeps the number of its partition. by-key: its key decides.",
 )  # fmt: skip
-@click.option("--create-topics", is_flag=True, help="Create topics that the target lacks, with as many partitions.")
-@_checkpoint_option
+@click.option(
+    "--create-topics", is_flag=True,
+    help="Create topics that the target lacks, with the partitions and the configs of the source's.",
+)  # fmt: skip
+@click.option("--sync-configs", is_flag=True, help="Give topics that exist on the target the source's configs.")
+@click.option(
+    "--groups", metavar="PATTERN",
+    help="Carry the committed offsets of groups: whose whole names match this regular expression.",
+)  # fmt: skip
+@click.option("--no-records", is_flag=True, help="Carry only what --groups and --sync-configs say, without Spark.")
+@click.option("--dry-run", is_flag=True, help="Show what would be created, changed and set, and end.")
+@_checkpoint_option(required=False)
 @_every_option
 @_config_option("source")
 @_config_option("target")
 @output_options
 def mirror_command(
-    source: str, target: str, topics: str, prefix: str, partitions: str, create_topics: bool, checkpoint: str,
-    every: str | None, source_config: str | None, target_config: str | None, output: Output,
+    source: str, target: str, topics: str, prefix: str, partitions: str, create_topics: bool, sync_configs: bool,
+    groups: str | None, no_records: bool, dry_run: bool, checkpoint: str | None, every: str | None,
+    source_config: str | None, target_config: str | None, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Copy topics to another cluster, exactly once.
 
     Keys, values, headers and timestamps stay. Consumers of the target must read committed records. Start it again with
-    the same checkpoint after any failure: it goes on where it was.
+    the same checkpoint after any failure: it goes on where it was. Offsets of groups are carried at the end, and with
+    --every once a minute: a group that has members on the target is left alone, and none is set back.
     """
-    from kwire.pipeline.mirror import MirrorPlan, prepare_topics, start_mirror
-    from kwire.pipeline.session import get_session
+    from kwire.pipeline.mirror import MirrorPlan, prepare_topics
 
+    if checkpoint is None and not (dry_run or no_records):
+        raise click.UsageError("--checkpoint is missing: where Spark keeps how far the mirror is")
     names = tuple(filter(None, (name.strip() for name in topics.split(","))))
     plan = MirrorPlan(names, prefix, partitions == "same")
     clusters = _cluster(source, source_config), _cluster(target, target_config)
-    for name in prepare_topics(plan, *clusters, creates=create_topics):
-        output.note(f"created topic {name}")
+    made = prepare_topics(plan, *clusters, creates=create_topics, dry_run=dry_run)
+    for name in made:
+        output.note(f"{'would create' if dry_run else 'created'} topic {name}")
+    existing = replace(plan, topics=tuple(name for name in names if not dry_run or plan.target_of(name) not in made))
+    if sync_configs and existing.topics:
+        _sync_configs(existing, clusters, dry_run, output)
+    if dry_run or no_records:
+        if groups is not None and existing.topics:
+            _sync_groups(existing, clusters, groups, dry_run, output)
+        return ExitCode.OK
+    assert checkpoint is not None
+    return _mirror(plan, clusters, checkpoint, every, groups, output)
+
+
+def _mirror(
+    plan: MirrorPlan, clusters: tuple[Cluster, Cluster], checkpoint: str, every: str | None, groups: str | None,
+    output: Output,
+) -> ExitCode:  # fmt: skip
+    from kwire.pipeline.mirror import start_mirror
+    from kwire.pipeline.session import get_session
+
     query = start_mirror(get_session("kwire mirror"), plan, *clusters, checkpoint, trigger=_trigger(every))
-    return _await(query, output, "mirrored")
+    if groups is None:
+        return _await(query, output, "mirrored")
+
+    def carry() -> None:
+        _sync_groups(plan, clusters, groups, False, output)
+
+    code = _await(query, output, "mirrored", carry)
+    carry()
+    return code
+
+
+def _sync_configs(plan: MirrorPlan, clusters: tuple[Cluster, Cluster], dry_run: bool, output: Output) -> None:
+    from kwire.pipeline.mirror_configs import sync_configs
+
+    for one in sync_configs(plan, *clusters, dry_run=dry_run):
+        change = "reset" if one.after is None else f"set to {one.after}"
+        was = "" if one.before is None else f", was {one.before}"
+        output.note(f"{'would be ' if dry_run else ''}{change}: {one.name} of {one.topic}{was}")
+
+
+def _sync_groups(
+    plan: MirrorPlan, clusters: tuple[Cluster, Cluster], groups: str, dry_run: bool, output: Output
+) -> None:
+    from kwire.pipeline.mirror_groups import sync_groups
+
+    done = sync_groups(plan, *clusters, groups, dry_run=dry_run)
+    for one in done.moves:
+        was = "" if one.before is None else f", was {one.before}"
+        output.note(
+            f"group {one.group}: {one.topic}-{one.partition} {'would be ' if dry_run else ''}set to {one.after} "
+            f"({one.of_source} on the source){was}"
+        )
+    for what, why in done.left_alone:
+        output.note(f"left alone: {what}: {why}")
 
 
 @command.command("archive")
@@ -248,7 +321,7 @@ def mirror_command(
 @click.option("--topics", required=True, metavar="NAME,...", help="Which topics.")
 @click.option("--pattern", "is_pattern", is_flag=True, help="--topics is a regular expression.")
 @click.option("--to", "path", required=True, metavar="PATH", help="The archive: a folder on any file system of Spark.")
-@_checkpoint_option
+@_checkpoint_option(required=True)
 @_every_option
 @_config_option("source")
 @output_options

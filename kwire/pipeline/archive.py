@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from kwire.errors import ConfigurationError
+from kwire.pipeline.session import trigger_options
 from kwire.pipeline.sides import Cluster
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def start_archive(
     """
     import kwire.spark
 
+    when = trigger_options(trigger)
     kwire.spark.register(spark)
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     spark.conf.set("spark.sql.session.timeZone", "UTC")  # of date and hour
@@ -48,7 +50,7 @@ def start_archive(
         "*", "date_format(timestamp, 'yyyy-MM-dd') AS date", "date_format(timestamp, 'HH') AS hour"
     )
     write = rows.writeStream.format("parquet").partitionBy(*PARTITION_COLUMNS)
-    return write.option("checkpointLocation", checkpoint).trigger(**(trigger or {"availableNow": True})).start(path)
+    return write.option("checkpointLocation", checkpoint).trigger(**when).start(path)
 
 
 def open_archive(path: str, topic: str) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kwire.errors import ConfigurationError
+from kwire.pipeline.session import trigger_options
 from kwire.pipeline.sides import Cluster, check_topic
 from kwire.spark.client_options import admin_options
 
@@ -49,10 +50,14 @@ def target_columns(keeps_partitions: bool) -> list[str]:
     return kept + (["partition"] if keeps_partitions else [])
 
 
-def prepare_topics(plan: MirrorPlan, source: Cluster, target: Cluster, *, creates: bool) -> list[str]:
+def prepare_topics(
+    plan: MirrorPlan, source: Cluster, target: Cluster, *, creates: bool, dry_run: bool = False
+) -> list[str]:
     """Check that the target has the topics with enough partitions; with `creates`, make those that are missing.
 
-    Return the names of topics made. Raises ConfigurationError: a mirror that fails on its first record fails late.
+    Such a topic has as many partitions as the source's, and its configs (see `mirror_configs`). With `dry_run` it is
+    only named. Return the names of topics made. Raises ConfigurationError: a mirror that fails on its first record
+    fails late.
     """
     from kwire.admin import Admin
 
@@ -70,8 +75,10 @@ def prepare_topics(plan: MirrorPlan, source: Cluster, target: Cluster, *, create
                 raise ConfigurationError(f"the target has no topic {name}", remedy="create it, or add --create-topics")
             if found is None:
                 from kwire.admin import NewTopic
+                from kwire.pipeline.mirror_configs import own_configs
 
-                here.create_topics([NewTopic(name, wanted)])
+                if not dry_run:
+                    here.create_topics([NewTopic(name, wanted, configs={**own_configs(there, topic)})])
                 made.append(name)
             elif plan.keeps_partitions and found < wanted:
                 raise ConfigurationError(
@@ -98,6 +105,7 @@ def start_mirror(
     """
     import kwire.spark
 
+    when = trigger_options(trigger)
     kwire.spark.register(spark)
     records = (
         spark.readStream.format("kwire")
@@ -113,6 +121,6 @@ def start_mirror(
         .options(**target.spark_options(), delivery="exactly-once", markerTopic=plan.target_of(plan.topics[0]))
         .options(**(write or {}))
         .option("checkpointLocation", checkpoint)
-        .trigger(**(trigger or {"availableNow": True}))
+        .trigger(**when)
     )
     return query.start()

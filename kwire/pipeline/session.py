@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from kwire.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_AVAILABLE_NOW = {"availableNow": True}
+
+
+def trigger_options(trigger: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the keywords of a query's trigger: by default, and in Spark 4.2 and later, it ends with what there is now.
+
+    Raises ConfigurationError before that: Spark asks no source in Python to end.
+    """
+    from kwire.spark.reader import HAS_ADMISSION_CONTROL
+
+    found = dict(trigger or _AVAILABLE_NOW)
+    if found.get("availableNow") and not HAS_ADMISSION_CONTROL:
+        from pyspark import __version__
+
+        raise ConfigurationError(
+            f"a pipeline that ends with what there is now needs Spark 4.2 or later, and this is {__version__}",
+            remedy="let it go on, with a batch at each interval: --every 10s, or a trigger with processingTime",
+        )
+    return found
 
 
 def get_session(name: str) -> SparkSession:

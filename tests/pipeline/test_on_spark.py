@@ -22,6 +22,7 @@ from kwire.pipeline.report import measure_files, measure_on_spark, to_html
 from kwire.pipeline.sides import ArchiveSide, TopicSide
 from kwire.pipeline.sides import Cluster as Brokers
 from kwire.spark import captures_of
+from kwire.spark.reader import HAS_ADMISSION_CONTROL
 from tests.cli.test_capture_view import CAPTURE
 from tests.cli.test_dump_log import LOG, SEGMENT
 from tests.pipeline.test_sides import create, send
@@ -55,6 +56,7 @@ def agree(source: TopicSide | ArchiveSide, target: TopicSide | ArchiveSide) -> i
     return report.total.matched
 
 
+@pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="maxOffsetsPerTrigger and availableNow need Spark 4.2")
 def test_a_mirror_that_is_killed_goes_on(
     spark: SparkSession,
     clusters: tuple[Brokers, Brokers],
@@ -89,6 +91,7 @@ def test_a_mirror_that_is_killed_goes_on(
     assert agree(TopicSide(source, "orders"), TopicSide(target, "copy.orders")) == 400
 
 
+@pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="availableNow needs Spark 4.2")
 def test_an_archive_and_back(
     spark: SparkSession,
     clusters: tuple[Brokers, Brokers],
