@@ -50,11 +50,12 @@ from kwire.broker.faults import (
 from kwire.broker.listeners import Listener
 from kwire.broker.options import FirstSequence, Options
 from kwire.broker.request_log import RequestRecord
-from kwire.session.sasl import KerberosAcceptor, OAuthValidator, SaslServer
+from kwire.session.sasl import AwsMskValidator, KerberosAcceptor, OAuthValidator, SaslServer
 
 __all__ = [
     "Answer",
     "ApplyLate",
+    "AwsMskValidator",
     "Cluster",
     "Corrupt",
     "Cut",

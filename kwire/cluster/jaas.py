@@ -12,6 +12,7 @@ _LOGIN_MODULES: Mapping[str, tuple[str, ...]] = {
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
     "Krb5LoginModule": ("GSSAPI",),
+    "IAMLoginModule": ("AWS_MSK_IAM",),
 }
 
 

@@ -20,6 +20,7 @@ from kwire.errors import KwireError, LoginError
 from kwire.net import Clock
 from kwire.net.backoff import Backoff
 from kwire.session.sasl import HttpResponse, Sasl, SaslClient
+from kwire.session.sasl.aws import AwsMskSigner
 from kwire.session.sasl.exchange import LaterClient
 from kwire.session.sasl.kerberos import Ticket
 from kwire.session.sasl.oauth import OAuthClient, Token, secret_text
@@ -31,6 +32,8 @@ _log = logging.getLogger("kwire.cluster")
 _BACKOFF = Backoff(100, 10_000)
 
 Obtained: TypeAlias = Callable[[SaslClient | KwireError], object]
+# What a login has; all of these have an expiry.
+Credentials: TypeAlias = Token | Ticket | AwsMskSigner
 Submit: TypeAlias = Callable[[Callable[[], object]], object]
 
 
@@ -58,9 +61,9 @@ class SharedLogin:
         self._wake = wake
         self._submit = submit
         self._results: deque[Callable[[], object]] = deque()  # from the threads
-        self._token: Token | Ticket | None = None
+        self._token: Credentials | None = None
         self._is_refused = False  # the broker rejected the token, or the ticket gave none for a broker
-        self._waiting: list[Callable[[Token | Ticket | KwireError], object]] = []
+        self._waiting: list[Callable[[Credentials | KwireError], object]] = []
         self._fetch = 0  # the number of the newest attempt; results of others are dropped
         self._fetch_deadline = inf  # while one runs
         self._failures = 0  # in a row
@@ -89,19 +92,19 @@ class SharedLogin:
             self._waiting.append(obtained)
             self._begin_due(self._clock.now())
 
-    def _begin_exchange(self, host: str, done: Obtained, token: Token | Ticket | KwireError) -> None:
+    def _begin_exchange(self, host: str, done: Obtained, token: Credentials | KwireError) -> None:
         if isinstance(token, KwireError):
             done(token)
         elif isinstance(token, Token):
             done(OAuthClient(token, self._sasl.extensions, partial(self._judged, token)))
-        else:  # the ticket for this broker comes from the key distribution centre too
+        else:  # for this broker alone; a ticket comes from the key distribution centre too
             self._run(partial(token.client, host), partial(self._ticket_obtained, token, done))
 
-    def _ticket_obtained(self, ticket: Ticket, done: Obtained, result: SaslClient | KwireError) -> None:
+    def _ticket_obtained(self, ticket: Ticket | AwsMskSigner, done: Obtained, result: SaslClient | KwireError) -> None:
         self._judged(ticket, not isinstance(result, KwireError))
         done(result)
 
-    def _judged(self, token: Token | Ticket, is_accepted: bool) -> None:
+    def _judged(self, token: Credentials, is_accepted: bool) -> None:
         if is_accepted:
             self._refusals = 0
         elif token is self._token:
@@ -142,7 +145,7 @@ class SharedLogin:
         self._fetch_deadline = now + self._timeout
         self._run(partial(source.fetch, self), partial(self._fetched, self._fetch))
 
-    def _fetched(self, number: int, result: Token | Ticket | KwireError) -> None:
+    def _fetched(self, number: int, result: Credentials | KwireError) -> None:
         if number != self._fetch or self._fetch_deadline == inf:
             return
         now = self._clock.now()
@@ -168,7 +171,7 @@ class SharedLogin:
         for done in self._take_waiting():
             done(error)
 
-    def _take_waiting(self) -> list[Callable[[Token | Ticket | KwireError], object]]:
+    def _take_waiting(self) -> list[Callable[[Credentials | KwireError], object]]:
         waiting, self._waiting = self._waiting, []
         return waiting
 

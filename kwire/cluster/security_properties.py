@@ -13,6 +13,7 @@ from kwire.cluster.oauth_properties import OAUTH_PROPERTIES, oauth_sasl
 from kwire.errors import ConfigurationError
 from kwire.net import Tls
 from kwire.session import MECHANISMS, Sasl
+from kwire.session.sasl.aws import MECHANISM as AWS
 from kwire.session.sasl.kerberos import MECHANISM as KERBEROS
 from kwire.session.sasl.oauth import MECHANISM
 
@@ -121,6 +122,8 @@ def _sasl(properties: Mapping[str, str], prefix: str, ca_file: str | None) -> Sa
         return oauth_sasl(properties, prefix, ca_file)
     if mechanism == KERBEROS:
         return kerberos_sasl(properties, prefix)
+    if mechanism == AWS:
+        return _aws_sasl(properties, prefix)
     jaas = properties.get("sasl.jaas.config")
     if jaas is not None:
         if "sasl.username" in properties or "sasl.password" in properties:
@@ -140,6 +143,18 @@ def _sasl(properties: Mapping[str, str], prefix: str, ca_file: str | None) -> Sa
                 remedy=f"give {prefix}sasl.jaas.config, or {prefix}sasl.username and {prefix}sasl.password",
             ) from None
     return Sasl(mechanism, username, password)
+
+
+def _aws_sasl(properties: Mapping[str, str], prefix: str) -> Sasl:
+    """Translate the options of aws-msk-iam-auth's IAMLoginModule."""
+    options = jaas_options(properties["sasl.jaas.config"], AWS, prefix) if "sasl.jaas.config" in properties else {}
+    others = sorted(options.keys() - {"awsProfileName", "awsDebugCreds"})
+    if others:
+        raise ConfigurationError(
+            f"option {others[0]} in {prefix}sasl.jaas.config is not supported",
+            remedy="put the role into a profile of AWS's configuration file, and name that: awsProfileName",
+        )
+    return Sasl.aws_msk_iam(profile=options.get("awsProfileName"), mechanism=AWS)
 
 
 def _parse_choice(name: str, text: str, choices: tuple[str, ...]) -> str:

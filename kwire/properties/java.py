@@ -23,6 +23,7 @@ SYSTEM_BUFFERS = "kwire uses the default of the operating system; remove it"
 _METRICS = "kwire measures differently: see kwire.metrics; remove it"
 _NO_STORE = "give a PEM file in ssl.truststore.location or ssl.keystore.location, with type PEM"
 _PYTHON_TLS = "Python's ssl module chooses; remove it, or set the minimum in the system's OpenSSL configuration"
+_AWS_HANDLER = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
 _LOGIN = "kwire logs in by itself; remove it"
 
 ASSIGNORS = {
@@ -149,7 +150,7 @@ _RULES: dict[str, Rule] = {
     "ssl.trustmanager.algorithm": Unsupported(NO_CLASSES),
     "ssl.truststore.certificates": Unsupported(_NO_STORE),
     "ssl.truststore.password": Unsupported("a PEM file has none; remove it"),
-    "sasl.client.callback.handler.class": Unsupported(_LOGIN),
+    "sasl.client.callback.handler.class": AlwaysSo((_AWS_HANDLER.lower(),), _LOGIN),
     "sasl.login.class": Unsupported(_LOGIN),
 }
 

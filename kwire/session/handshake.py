@@ -21,6 +21,7 @@ from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 from kwire.protocol.schema import Request, Response
 from kwire.session.events import State
 from kwire.session.sasl import Login, SaslExchange, SaslServer
+from kwire.session.sasl.aws import MECHANISM as AWS
 from kwire.session.sasl.exchange import ClientMessage, Deferred, SaslError
 from kwire.session.sasl.kerberos import MECHANISM as KERBEROS
 from kwire.session.versions import VersionRanges, common, highest_common, show
@@ -193,7 +194,8 @@ _PASSWORD = "user name and password"
 _USER = ", and that the broker has this user for this mechanism"
 # What to check of other credentials than a password, after a refusal.
 _CREDENTIALS: Mapping[str, str] = {
-    KERBEROS: "the clocks of both machines, the broker's keytab, and its rules for the names of principals"
+    KERBEROS: "the clocks of both machines, the broker's keytab, and its rules for the names of principals",
+    AWS: "this machine's clock, the region, and that the policy of the IAM identity allows kafka-cluster:Connect",
 }
 
 

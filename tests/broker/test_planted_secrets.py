@@ -13,7 +13,7 @@ import pytest
 
 import kwire
 from kwire import Sasl
-from kwire.broker import Cluster, OAuthValidator, SaslServer
+from kwire.broker import AwsMskValidator, Cluster, OAuthValidator, SaslServer
 from kwire.cluster import ClientConfig
 from kwire.errors import KwireError
 from kwire.tap import Tap
@@ -33,6 +33,7 @@ def credentials(url: str) -> dict[str, Sasl]:
         "client credentials": Sasl.oauth_client_credentials(url, "id", PLANTED),
         "token": Sasl.oauth(lambda: (f"{PLANTED}.{PLANTED}.x", 4e9)),
         "AWS": Sasl.aws_msk_iam("r", access_key="AK", secret_key=PLANTED, session_token=PLANTED),
+        "AWS_MSK_IAM": Sasl.aws_msk_iam("r", access_key="AK", secret_key=PLANTED, mechanism="AWS_MSK_IAM"),
         "raises": Sasl.oauth(_raise),
     }
 
@@ -45,7 +46,8 @@ def _raise() -> str:
 @pytest.mark.parametrize("accepts", [False, True])
 def test_no_secret_is_written(name: str, accepts: bool, caplog: pytest.LogCaptureFixture) -> None:
     validator = OAuthValidator(jwks=ISSUER.jwks(), audience="kafka" if accepts else "others")
-    server = SaslServer({"alice": PLANTED if accepts else "other"}, oauth=validator)
+    aws = AwsMskValidator({"AK": PLANTED if accepts else "other"})
+    server = SaslServer({"alice": PLANTED if accepts else "other"}, oauth=validator, aws=aws)
     texts: list[str] = [repr(server)]
     with TokenServer(ISSUER) as issuer, Cluster(brokers=1, sasl=server) as cluster, caplog.at_level(logging.DEBUG):
         sasl = credentials(issuer.url)[name]

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from kwire.errors import ConfigurationError
-from kwire.session.sasl import kerberos, oauth
+from kwire.session.sasl import aws, kerberos, oauth
 from kwire.session.sasl.assertion import Assertion
-from kwire.session.sasl.aws import AwsKeys, AwsMskToken, region_of
+from kwire.session.sasl.aws import AwsKeys, AwsMskLogin, AwsMskToken, region_of
 from kwire.session.sasl.exchange import SaslClient
 from kwire.session.sasl.kerberos import KerberosLogin
 from kwire.session.sasl.oauth import Secret, TokenCallable, TokenEndpoint, TokenResult, TokenSource
 from kwire.session.sasl.scram import HASHES, Nonce, ScramClient
 
 PASSWORD_MECHANISMS = ("PLAIN", *HASHES)
-MECHANISMS = (*PASSWORD_MECHANISMS, oauth.MECHANISM, kerberos.MECHANISM)
+MECHANISMS = (*PASSWORD_MECHANISMS, oauth.MECHANISM, kerberos.MECHANISM, aws.MECHANISM)
 
 
 def new_nonce() -> str:
@@ -41,8 +41,8 @@ class Sasl:
     mechanism: str
     username: str = ""
     password: Secret = ""
-    # Of OAUTHBEARER and GSSAPI. Mappings have no hash; without these two a Sasl can still be part of a key.
-    tokens: TokenSource | KerberosLogin | None = field(default=None, hash=False)
+    # Of mechanisms without a password. Mappings have no hash; without these two a Sasl can still be part of a key.
+    tokens: TokenSource | KerberosLogin | AwsMskLogin | None = field(default=None, hash=False)
     extensions: Mapping[str, str] = field(default_factory=dict, hash=False)
     is_delegation_token: bool = False  # of SCRAM
 
@@ -62,6 +62,12 @@ class Sasl:
             if not isinstance(self.tokens, KerberosLogin):
                 raise ConfigurationError(
                     "SASL GSSAPI needs to know where tickets come from", remedy="use kwire.Sasl.kerberos(...)"
+                )
+        elif self.mechanism == aws.MECHANISM:
+            if not isinstance(self.tokens, AwsMskLogin):
+                raise ConfigurationError(
+                    "SASL AWS_MSK_IAM needs to know where credentials come from",
+                    remedy='use kwire.Sasl.aws_msk_iam(mechanism="AWS_MSK_IAM")',
                 )
         elif self.mechanism in PASSWORD_MECHANISMS:
             self._check_password()
@@ -169,16 +175,23 @@ class Sasl:
         access_key: str | None = None,
         secret_key: str | None = None,
         session_token: str | None = None,
+        mechanism: str = "OAUTHBEARER",
     ) -> Self:
-        """AWS MSK with IAM, by OAUTHBEARER with tokens that are signed here; use it with TLS.
+        """AWS MSK with IAM, by requests that are signed here; use it with TLS.
 
-        Credentials are those that botocore finds (the extra `aws`), or static keys. Without `region` it is that of the
-        environment, AWS_REGION or AWS_DEFAULT_REGION.
+        Credentials are those that botocore finds (the extra `aws`), or static keys. `mechanism` "OAUTHBEARER" sends the
+        signed request as a token; "AWS_MSK_IAM" is that of aws-msk-iam-auth, where a proxy or an older cluster has only
+        that. Without `region` it is that of the environment, AWS_REGION or AWS_DEFAULT_REGION; with AWS_MSK_IAM first
+        the one in the broker's host name.
         """
+        if mechanism not in (oauth.MECHANISM, aws.MECHANISM):
+            raise ConfigurationError(f"mechanism is {mechanism!r:.60}", remedy="use OAUTHBEARER or AWS_MSK_IAM")
         if (access_key is None) != (secret_key is None):
             raise ConfigurationError("one of access_key and secret_key is missing", remedy="give both or none")
         keys = AwsKeys(access_key, secret_key, session_token) if access_key and secret_key else None
-        return cls(oauth.MECHANISM, tokens=AwsMskToken(region or region_of(), profile, keys))
+        if mechanism == aws.MECHANISM:
+            return cls(mechanism, tokens=AwsMskLogin(region, profile, keys))
+        return cls(mechanism, tokens=AwsMskToken(region or region_of(), profile, keys))
 
     @classmethod
     def kerberos(
@@ -219,7 +232,7 @@ class Sasl:
     def identity(self) -> str:
         """Return who logs in, for errors; no secret."""
         if self.tokens is not None:
-            return self.tokens.title if self.mechanism == kerberos.MECHANISM else f"a token of {self.tokens.title}"
+            return f"a token of {self.tokens.title}" if self.mechanism == oauth.MECHANISM else self.tokens.title
         return f"{'delegation token' if self.is_delegation_token else 'user'} {self.username!r}"
 
     @property

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kwire.errors import ConfigurationError
-from kwire.session.sasl import kerberos, oauth
+from kwire.session.sasl import aws, kerberos, oauth
+from kwire.session.sasl.aws import AwsMskExchange, AwsMskValidator
 from kwire.session.sasl.client import MECHANISMS, new_nonce
 from kwire.session.sasl.exchange import SaslError, SaslExchange
 from kwire.session.sasl.kerberos_server import KerberosAcceptor
@@ -33,7 +34,8 @@ class SaslServer:
     """The users of a broker: {name: password}. For tests and development, because it holds passwords in clear text.
 
     `mechanisms` are by default all for which there is something to check: passwords always, OAUTHBEARER with `oauth`,
-    GSSAPI with `kerberos`.
+    GSSAPI with `kerberos`, AWS_MSK_IAM with `aws`.
+
     With `session_lifetime_ms` clients must authenticate again within that time (Kafka's connections.max.reauth.ms); 0
     means only before their token expires. `users` may be changed while the broker runs; so may SCRAM's keys and
     delegation tokens, by the methods here. One object serves all connections, on one thread. The salted keys of SCRAM
@@ -46,6 +48,7 @@ class SaslServer:
     nonce: Callable[[], str] = field(default=new_nonce, repr=False)
     oauth: OAuthValidator | None = None
     kerberos: KerberosAcceptor | None = None
+    aws: AwsMskValidator | None = None
     session_lifetime_ms: int = 0
     # Set by the embedded broker, whose clock may be virtual: seconds since 1970.
     unix_time: Callable[[], float] = field(default=lambda: 0.0, repr=False)
@@ -54,7 +57,11 @@ class SaslServer:
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        has = {oauth.MECHANISM: self.oauth is not None, kerberos.MECHANISM: self.kerberos is not None}
+        has = {
+            oauth.MECHANISM: self.oauth is not None,
+            kerberos.MECHANISM: self.kerberos is not None,
+            aws.MECHANISM: self.aws is not None,
+        }
         possible = [name for name in MECHANISMS if has.get(name, True)]
         self.mechanisms = self.mechanisms or possible
         unknown = [name for name in self.mechanisms if name not in MECHANISMS]
@@ -66,7 +73,8 @@ class SaslServer:
         if lacking:
             raise ConfigurationError(
                 f"the broker cannot check SASL {', '.join(lacking)}",
-                remedy="give oauth=kwire.broker.OAuthValidator(...), or kerberos=kwire.broker.KerberosAcceptor(keytab)",
+                remedy="give oauth=kwire.broker.OAuthValidator(...), kerberos=kwire.broker.KerberosAcceptor(keytab) or "
+                "aws=kwire.broker.AwsMskValidator(keys)",
             )
 
     def exchange(self, mechanism: str) -> SaslExchange:
@@ -79,6 +87,9 @@ class SaslServer:
         if mechanism == kerberos.MECHANISM:
             assert self.kerberos is not None
             return self.kerberos.exchange()
+        if mechanism == aws.MECHANISM:
+            assert self.aws is not None
+            return AwsMskExchange(self.aws, self.unix_time)
         return ScramServer(
             HASHES[mechanism],
             lambda username: self._lookup(mechanism, username),
