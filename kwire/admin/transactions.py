@@ -218,6 +218,21 @@ class TransactionAdmin(Noun):
             results[transactional_ids]
         return results
 
+    async def _terminate(
+        self, transactional_id: str, *, dry_run: bool = False, timeout: float | None = None
+    ) -> Transaction:
+        """End the open transaction of a transactional id by force: abort it, and fence its producer.
+
+        For transactions that have no timeout, or whose application is gone: kafka-transactions
+        --forceTerminateTransaction. Return the transaction as it was; `dry_run` changes nothing. Raises BrokerError for
+        an id that the coordinator does not know, which `fence` would create. Brokers from 3.0 on.
+        """
+        deadline = self._deadline(timeout)
+        found = await self._describe(transactional_id, timeout=self._left(deadline))
+        if not dry_run:
+            await self._fence(transactional_id, timeout=self._left(deadline))
+        return found
+
     # -- parts
 
     async def _producers_of(
@@ -259,6 +274,7 @@ class Transactions(TransactionAdmin):
     hanging = blocking(TransactionAdmin._hanging)
     abort = blocking(TransactionAdmin._abort)
     fence = blocking(TransactionAdmin._fence)
+    terminate = blocking(TransactionAdmin._terminate)
     list = blocking(TransactionAdmin._list)
 
 

@@ -155,6 +155,7 @@ class Transactions(TransactionAdmin):
     hanging = awaited(TransactionAdmin._hanging)
     abort = awaited(TransactionAdmin._abort)
     fence = awaited(TransactionAdmin._fence)
+    terminate = awaited(TransactionAdmin._terminate)
     list = awaited(TransactionAdmin._list)
 
 

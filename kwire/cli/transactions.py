@@ -15,13 +15,16 @@ from kwire.cli.output import Output, output_options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kwire.admin import ActiveProducer
+    from kwire.admin import ActiveProducer, Transaction
     from kwire.errors import KwireError
+
+
+_DESCRIBED_RIGHT = ["producer_id", "epoch", "timeout_ms"]
 
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Transactions: list, describe, find hanging, abort, fence.
+    """Transactions: list, describe, find hanging, abort, fence, terminate.
 
     \b
         kwire transactions list --state Ongoing -b localhost:9092
@@ -58,16 +61,7 @@ def describe(ids: tuple[str, ...], connection: ConnectionOptions, output: Output
     """Show transactional ids and their transactions. The exit code is 1 if one does not exist."""
     with open_admin(connection) as admin:
         results = admin.transactions.describe_many(ids, timeout=connection.timeout)
-    rows = [
-        {
-            "id": one.id, "state": one.state, "producer_id": one.producer_id, "epoch": one.producer_epoch,
-            "timeout_ms": one.timeout_ms,
-            "started_at": None if one.started_at is None else one.started_at.isoformat(timespec="seconds"),
-            "partitions": [f"{topic}:{partition}" for topic, partition in one.partitions],
-        }
-        for one in results.ok.values()
-    ]  # fmt: skip
-    show(rows, output, right=["producer_id", "epoch", "timeout_ms"])
+    show([_described(one) for one in results.ok.values()], output, right=_DESCRIBED_RIGHT)
     return report(results.errors)
 
 
@@ -135,6 +129,19 @@ def fence(ids: tuple[str, ...], dry_run: bool, connection: ConnectionOptions, ou
 
 
 @command.command()
+@click.argument("transactional_id", metavar="ID")
+@click.option("--dry-run", is_flag=True, help="Show the transaction that would be ended, and end none.")
+@connection_options
+@output_options
+def terminate(transactional_id: str, dry_run: bool, connection: ConnectionOptions, output: Output) -> ExitCode:
+    """End the open transaction of an id by force: abort it, fence its producer, and show what it was."""
+    with open_admin(connection) as admin:
+        one = admin.transactions.terminate(transactional_id, dry_run=dry_run, timeout=connection.timeout)
+    show([{**_described(one), "dry_run": dry_run}], output, right=_DESCRIBED_RIGHT)
+    return ExitCode.OK
+
+
+@command.command()
 @click.argument("partitions", metavar="TOPIC:PARTITION...", nargs=-1, required=True)
 @connection_options
 @output_options
@@ -148,6 +155,15 @@ def producers(partitions: tuple[str, ...], connection: ConnectionOptions, output
         ]
     show(rows, output, right=["partition", "producer_id", "epoch", "start", "last_timestamp_ms"])
     return ExitCode.OK
+
+
+def _described(one: Transaction) -> dict[str, Any]:
+    return {
+        "id": one.id, "state": one.state, "producer_id": one.producer_id, "epoch": one.producer_epoch,
+        "timeout_ms": one.timeout_ms,
+        "started_at": None if one.started_at is None else one.started_at.isoformat(timespec="seconds"),
+        "partitions": [f"{topic}:{partition}" for topic, partition in one.partitions],
+    }  # fmt: skip
 
 
 def _row(one: ActiveProducer) -> dict[str, Any]:

@@ -175,11 +175,20 @@ def test_transactions(cluster: Cluster) -> None:
         number = str(listed["producer_id"])
         (aborted,) = on(cluster, "transactions", "abort", "orders", "0", "--producer-id", number, "--dry-run").lines()
         assert (aborted["start"], aborted["dry_run"]) == (0, True)
+        (planned,) = on(cluster, "transactions", "terminate", "shop", "--dry-run").lines()
+        assert planned == {**described, "dry_run": True}
+        assert on(cluster, "transactions", "describe", "shop").lines() == [described]
+        (ended,) = on(cluster, "transactions", "terminate", "shop").lines()
+        assert ended == {**described, "dry_run": False}
+        (after,) = on(cluster, "transactions", "describe", "shop").lines()
+        assert (after["started_at"], after["partitions"]) == (None, [])
         (fenced,) = on(cluster, "transactions", "fence", "shop").lines()
         assert (fenced["producer_id"], fenced["epoch"]) > (listed["producer_id"], described["epoch"])
         producer.close(0)
     assert on(cluster, "transactions", "abort", "orders", "0", "--producer-id", number).code == 2
     assert on(cluster, "transactions", "describe", "never").code == 1
+    assert on(cluster, "transactions", "terminate", "never").code == 1
+    assert len(on(cluster, "transactions", "list").lines()) == 1  # it did not create the id
 
 
 def test_the_cluster(cluster: Cluster) -> None:

@@ -13,7 +13,14 @@ from brokers.configuration import USERS
 
 from kwire import Admin, Consumer, Producer, Sasl
 from kwire.admin import Acl, AclFilter, NewTopic
-from kwire.errors import AuthenticationError, AuthorizationError, BrokerError, ErrorCode, UnsupportedVersionError
+from kwire.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerError,
+    ErrorCode,
+    FencedError,
+    UnsupportedVersionError,
+)
 
 T = TypeVar("T")
 _VERSIONS = ("2.8.2", NEWEST)
@@ -76,6 +83,7 @@ def tool(kafka: KafkaCluster, name: str, *arguments: str) -> str:
         "topics": "org.apache.kafka.tools.TopicCommand" if is_new(kafka) else "kafka.admin.TopicCommand",
         "configs": "kafka.admin.ConfigCommand",
         "acls": "kafka.admin.AclCommand",
+        "transactions": "org.apache.kafka.tools.TransactionsCommand",
     }
     if is_new(kafka):
         classes["acls"] = "org.apache.kafka.tools.AclCommand"
@@ -276,6 +284,18 @@ def test_transactions(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
         with consumer:
             consumer.assign([(topic, 0, "earliest")])
             assert consumer.end_offsets([(topic, 0)])[topic, 0] == 2
+        planned = admin.transactions.terminate("admin-test", dry_run=True)
+        assert planned == admin.transactions.describe("admin-test")
+        before = admin.transactions.terminate("admin-test")
+        assert (before.state, before.partitions) == ("Ongoing", ((topic, 0),))
+        after = eventually(lambda: admin.transactions.describe("admin-test"), lambda one: one.started_at is None)
+        assert after.state in ("CompleteAbort", "Empty")
+        assert "Ongoing" not in tool(kafka, "transactions", "list")
+        with pytest.raises(BrokerError) as unknown:
+            admin.transactions.terminate("never-used")
+        assert unknown.value.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        with pytest.raises(FencedError):
+            producer.commit(30)
         producer_id, epoch = admin.transactions.fence("admin-test")["admin-test"]
         assert (producer_id, epoch) > (found.producer_id, found.producer_epoch)
         producer.close(0)
