@@ -69,6 +69,7 @@ SECTIONS: dict[str, tuple[Exists, ...]] = {
     "Calls of the administrator": (
         admin_has, of(confluent_kafka.admin.AdminClient), of(kafka.admin.KafkaAdminClient),
     ),
+    "Java's Admin": (admin_has,),
     "Options of every client": (among(_CLIENT), *OPTIONS),
     "Options of the producer": (among({*options_of(ProducerSettings)}), *OPTIONS),
     "Options of the consumer": (among({*options_of(ConsumerOptions)}), *OPTIONS),

@@ -29,7 +29,17 @@ from kwire.admin.admin import Admin
 from kwire.admin.client_metrics import MetricsSubscription
 from kwire.admin.cluster import ClusterDescription, Feature, Quorum
 from kwire.admin.configs import ConfigEntry, ConfigResource
-from kwire.admin.groups import Group, GroupLag, GroupListing, GroupMember, Groups, Move, PartitionLag
+from kwire.admin.groups import (
+    Group,
+    GroupLag,
+    GroupListing,
+    GroupMember,
+    Groups,
+    Move,
+    PartitionLag,
+    StreamsTasks,
+    Subtopology,
+)
 from kwire.admin.log_dirs import LogDir, ReplicaLog
 from kwire.admin.partitions import Reassignment
 from kwire.admin.quotas import Quota
@@ -43,5 +53,6 @@ __all__ = [
     "Acl", "AclFilter", "ActiveProducer", "Admin", "ClusterDescription", "ConfigEntry", "ConfigResource",
     "CreatedTopic", "DelegationToken", "Feature", "Group", "GroupLag", "GroupListing", "GroupMember", "Groups",
     "LogDir", "MetricsSubscription", "Move", "NewTopic", "PartitionLag", "Quorum", "Quota", "Reassignment",
-    "ReplicaLog", "Results", "ScramUser", "TopicDescription", "Transaction", "TransactionListing",
+    "ReplicaLog", "Results", "ScramUser", "StreamsTasks", "Subtopology", "TopicDescription", "Transaction",
+    "TransactionListing",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Groups: list, describe and delete them; read, set, reset and delete their offsets; lag.
 
-Kafka has classic groups, consumer groups (KIP-848) and share groups (KIP-932). Requests about a group go to its
-coordinator; `list` sends one to every broker. The methods exist for threads (`Groups`) and for asyncio (`kwire.aio`),
-over the coroutines of `GroupAdmin`.
+Kafka has classic groups, consumer groups (KIP-848), share groups (KIP-932) and groups of Kafka Streams (KIP-1071).
+Requests about a group go to its coordinator; `list` sends one to every broker. The methods exist for threads (`Groups`)
+and for asyncio (`kwire.aio`), over the coroutines of `GroupAdmin`.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ from kwire.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCom
 from kwire.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kwire.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from kwire.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from kwire.protocol.messages.streams_group_heartbeat import StreamsTaskIds
 
 TopicPartition = tuple[str, int]
 GroupType = Literal["classic", "consumer", "share", "streams"]
@@ -89,8 +91,31 @@ class GroupListing:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamsTasks:
+    """The tasks of a member of a group of Kafka Streams, each as (subtopology id, partition)."""
+
+    active: tuple[tuple[str, int], ...] = ()
+    standby: tuple[tuple[str, int], ...] = ()
+    warmup: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subtopology:
+    """A part of the topology of Kafka Streams, whose tasks are one per partition of its source topics."""
+
+    id: str
+    source_topics: tuple[str, ...] = ()
+    repartition_source_topics: tuple[str, ...] = ()
+    repartition_sink_topics: tuple[str, ...] = ()
+    changelog_topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a group. Classic members have no epoch (-1), no target and no server-side pattern."""
+    """A member of a group. Classic members have no epoch (-1), no target and no server-side pattern.
+
+    Members of Kafka Streams have `tasks`, and no topics and partitions.
+    """
 
     id: str
     client_id: str
@@ -102,11 +127,16 @@ class GroupMember:
     pattern: str | None = None
     assignment: tuple[TopicPartition, ...] = ()
     target: tuple[TopicPartition, ...] = ()
+    tasks: StreamsTasks | None = None
+    target_tasks: StreamsTasks | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group and its members. Classic groups have no epochs (-1); `assignor` is their protocol's name."""
+    """A group and its members. Classic groups have no epochs (-1); `assignor` is their protocol's name.
+
+    Only groups of Kafka Streams have a `topology`, the epoch of which is `topology_epoch`.
+    """
 
     id: str
     type: GroupType
@@ -116,6 +146,8 @@ class Group:
     epoch: int = -1
     assignment_epoch: int = -1
     members: tuple[GroupMember, ...] = ()
+    topology: tuple[Subtopology, ...] = ()
+    topology_epoch: int = -1
 
     def owner(self, partition: TopicPartition) -> GroupMember | None:
         """Return the member that has this partition."""
@@ -546,7 +578,7 @@ def _require(version: int, since: int, names: Collection[str], what: str, kafka:
         )
 
 
-# -- describe: consumer groups, share groups, classic groups
+# -- describe: consumer groups, share groups, groups of Kafka Streams, classic groups
 
 
 def _is_of_another_type(result: Group | KwireError) -> bool:
@@ -599,6 +631,40 @@ def _share_group(group: str, response: ShareGroupDescribeResponse, in_doubt: boo
     )
 
 
+def _streams_group(group: str, response: StreamsGroupDescribeResponse, in_doubt: bool) -> Group:
+    one = response.groups[0]
+    check_code(one.error_code, "StreamsGroupDescribe", one.error_message, group=group)
+    members = tuple(
+        GroupMember(
+            member.member_id, member.client_id, member.client_host, member.instance_id, member.rack_id,
+            member.member_epoch, tasks=_tasks(member.assignment), target_tasks=_tasks(member.target_assignment),
+        )
+        for member in one.members
+    )  # fmt: skip
+    parts = (one.topology.subtopologies if one.topology is not None else None) or ()
+    topology = tuple(
+        Subtopology(
+            part.subtopology_id,
+            tuple(part.source_topics),
+            tuple(topic.name for topic in part.repartition_source_topics),
+            tuple(part.repartition_sink_topics),
+            tuple(topic.name for topic in part.state_changelog_topics),
+        )
+        for part in parts
+    )
+    return Group(
+        group, "streams", one.group_state, "streams", one.assignor_name or "", one.group_epoch, one.assignment_epoch,
+        members, topology, -1 if one.topology is None else one.topology.epoch,
+    )  # fmt: skip
+
+
+def _tasks(assignment: StreamsGroupDescribeResponse.Group.Member.Assignment) -> StreamsTasks:
+    def pairs(tasks: Iterable[StreamsTaskIds]) -> tuple[tuple[str, int], ...]:
+        return tuple(sorted((one.subtopology_id, partition) for one in tasks for partition in one.partitions))
+
+    return StreamsTasks(pairs(assignment.active_tasks), pairs(assignment.standby_tasks), pairs(assignment.warmup_tasks))
+
+
 def _classic_group(group: str, response: DescribeGroupsResponse, in_doubt: bool) -> Group:
     one = response.groups[0]
     check_code(one.error_code, "DescribeGroups", one.error_message, group=group)
@@ -633,6 +699,10 @@ def _describe_share(group: str, version: int) -> ShareGroupDescribeRequest:
     return ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
 
 
+def _describe_streams(group: str, version: int) -> StreamsGroupDescribeRequest:
+    return StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+
+
 def _describe_classic(group: str, version: int) -> DescribeGroupsRequest:
     return DescribeGroupsRequest(groups=[group])
 
@@ -642,6 +712,7 @@ _DESCRIBE_SHARE: tuple[Any, Any, Any] = (ShareGroupDescribeRequest, _describe_sh
 _DESCRIPTIONS: tuple[tuple[Any, Any, Any], ...] = (
     (ConsumerGroupDescribeRequest, _describe_consumer, _consumer_group),
     _DESCRIBE_SHARE,
+    (StreamsGroupDescribeRequest, _describe_streams, _streams_group),
     (DescribeGroupsRequest, _describe_classic, _classic_group),
 )
 
