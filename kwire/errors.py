@@ -583,7 +583,10 @@ class ErrorCode(IntEnum):
     INVALID_TOPIC_EXCEPTION = (
         17,
         0,
-        ("the name is empty, too long, has characters other than letters, digits, . _ - or is an internal topic's"),
+        (
+            "choose a name of 1 to 249 letters, digits, dots, underscores and dashes, other than . and .. and the "
+            "names of Kafka's own topics"
+        ),
     )
     RECORD_LIST_TOO_LARGE = (
         18,

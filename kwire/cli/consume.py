@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kwire.capture.json import bytes_to_json, headers_to_json
 from kwire.capture.times import utc_text
 from kwire.cli.arguments import complete_topic
 from kwire.cli.connection import ConnectionOptions, consumer_options
 from kwire.cli.error_report import ExitCode
 from kwire.cli.kcat_format import compile_format, unescape
-from kwire.cli.output import Output, counted, has_colour, json_line, output_options, printable
+from kwire.cli.output import Output, counted, has_colour, output_options, printable
+from kwire.cli.record_json import json_lines
 from kwire.errors import ErrorCode, broker_error
 
 if TYPE_CHECKING:
     from kwire.consumer import Consumer, ConsumerRecord, StartOffset
 
 TopicPartition = tuple[str, int]
-# Records per group, and how long to wait for the first one.
-_GROUP_MAX = 500
+Writer = Callable[["list[ConsumerRecord]"], None]
+# Records per write, and how long to wait for the first one.
+_AT_ONCE_MAX = 20_000
 _POLL_SECONDS = 0.5
-_TIMESTAMP_TYPES = {0: "create", 1: "append"}
 
 
 @click.command()
@@ -59,6 +59,11 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append"}
     show_default=True,
     help="With --group: auto commits what was printed, manual commits nothing.",
 )
+@click.option(
+    "--until",
+    metavar="@TIME",
+    help="Stop before the first record of each partition at or after this time; implies -e. As the times of -o.",
+)
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="Stop after N records. Default: at Ctrl-C.")
 @click.option(
     "-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the end that each partition has when the command starts."
@@ -81,7 +86,7 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append"}
 def command(
     topics: tuple[str, ...], start: str, group: str | None, group_protocol: str, instance_id: str | None, commit: str,
     count: int | None, exit_at_end: bool, isolation: str, template: str | None, raw: bool, delimiter: str,
-    null: str | None, connection: ConnectionOptions, output: Output,
+    null: str | None, until: str | None, connection: ConnectionOptions, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Print the records of topics.
 
@@ -99,13 +104,19 @@ def command(
         kwire consume blobs -c 1 --raw > picture.jpg
         kwire consume orders --group billing
     """
+    from kwire.consumer import AtTimestamp, Consumer
+
     if raw and template is not None:
         raise click.UsageError("give either --raw or -F, not both")
     wanted = [_topic(text) for text in topics]
     start_at = parse_start(start)
+    until_at = None if until is None else parse_start(until)
+    if until_at is not None and not isinstance(until_at, AtTimestamp):
+        raise click.UsageError(f"--until {until}: must be @TIME")
+    if until_at is not None and group is not None:
+        raise click.UsageError("--until is without --group: a group goes on where it is")
+    exit_at_end |= until_at is not None
     write = _writer(output, template, raw, delimiter, null)
-    from kwire.consumer import Consumer
-
     # A wrong topic name should fail soon; brokers know a new topic within a second.
     options = {"isolation": isolation, "unknown_topic_timeout_ms": 1_000, **connection.client_options()}
     if group is not None:
@@ -128,6 +139,9 @@ def command(
         starts = _starts(consumer, partitions, start_at, ends, connection.timeout)
         if exit_at_end:
             _check_within(starts, ends)
+        if until_at is not None:
+            found = consumer.offsets_at([(*key, until_at.timestamp_ms) for key in partitions], connection.timeout)
+            ends = {key: end if (at := found[key]) is None else min(end, at) for key, end in ends.items()}
         consumer.assign([(*key, starts[key]) for key in partitions])
         if not exit_at_end:
             ends = {}
@@ -222,7 +236,7 @@ def _read(
     consumer: Consumer,
     ends: dict[TopicPartition, int],
     count: int | None,
-    write: Callable[[list[ConsumerRecord]], None],
+    write: Writer,
 ) -> int:
     """Write records until `count` of them, or until all partitions reached their ends; return their number."""
     read = 0
@@ -232,8 +246,8 @@ def _read(
             del open_ends[key]
         if ends and not open_ends:
             return read
-        left = _GROUP_MAX if count is None else min(_GROUP_MAX, count - read)
-        records = consumer.poll(left, _POLL_SECONDS)
+        left = _AT_ONCE_MAX if count is None else min(_AT_ONCE_MAX, count - read)
+        records = list(consumer.poll_batch(left, _POLL_SECONDS))
         if ends:
             # Skip what was written after the start.
             records = [one for one in records if one.offset < ends[one.topic, one.partition]]
@@ -246,7 +260,7 @@ def _read(
 
 def _read_as_member(
     options: dict[str, Any], wanted: list[tuple[str, list[int] | None]], start_at: StartOffset | _BeforeEnd,
-    exit_at_end: bool, count: int | None, write: Callable[[list[ConsumerRecord]], None], timeout: float,
+    exit_at_end: bool, count: int | None, write: Writer, timeout: float,
 ) -> tuple[int, ExitCode]:  # fmt: skip
     """Write records as a member of a group, until `count`, the end, or a signal; return their number and exit code.
 
@@ -277,7 +291,8 @@ def _read_as_member(
                 and all(consumer.position(*key) >= ends[key] for key in consumer.assignment())
             ):
                 break
-            records = consumer.poll(_GROUP_MAX if count is None else min(_GROUP_MAX, count - read), _POLL_SECONDS)
+            left = _AT_ONCE_MAX if count is None else min(_AT_ONCE_MAX, count - read)
+            records = list(consumer.poll_batch(left, _POLL_SECONDS))
             if records:
                 write(records)
                 read += len(records)
@@ -286,9 +301,7 @@ def _read_as_member(
     return read, ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
 
 
-def _writer(
-    output: Output, template: str | None, raw: bool, delimiter: str, null: str | None
-) -> Callable[[list[ConsumerRecord]], None]:
+def _writer(output: Output, template: str | None, raw: bool, delimiter: str, null: str | None) -> Writer:
     """Return a function that writes a group of records to stdout and flushes it."""
     if template is not None or raw:
         null_bytes = None if null is None else null.encode("utf-8", "surrogateescape")
@@ -297,31 +310,24 @@ def _writer(
         stdout = sys.stdout.buffer
 
         def write_bytes(records: list[ConsumerRecord]) -> None:
-            stdout.write(b"".join(render(record) + after for record in records))
+            stdout.write(after.join(map(render, records)) + after)
             stdout.flush()
 
         return write_bytes
-    show = _line_formatter(has_colour()) if output.is_table else lambda record: json_line(record_to_json(record))
+    if output.is_table:
+        show = _line_formatter(has_colour())
+
+        def lines(records: list[ConsumerRecord]) -> list[str]:
+            return [show(record) + "\n" for record in records]
+
+    else:
+        lines = json_lines
 
     def write_lines(records: list[ConsumerRecord]) -> None:
-        sys.stdout.write("".join(show(record) + "\n" for record in records))
+        sys.stdout.write("".join(lines(records)))
         sys.stdout.flush()
 
     return write_lines
-
-
-def record_to_json(record: ConsumerRecord) -> dict[str, Any]:
-    """Return a record as `kwire produce --json` reads it."""
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "timestamp_type": _TIMESTAMP_TYPES.get(record.timestamp_type) if record.timestamp_ms >= 0 else None,
-        "key": bytes_to_json(record.key),
-        "value": bytes_to_json(record.value),
-        "headers": headers_to_json(record.headers),
-    }
 
 
 def _line_formatter(is_coloured: bool) -> Callable[[ConsumerRecord], str]:

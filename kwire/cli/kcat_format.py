@@ -10,6 +10,7 @@ A format string is parsed once into a list of parts. An unknown token is an erro
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -70,7 +71,6 @@ def _tokens(chosen: bytes | None) -> dict[bytes, Renderer]:
         b"t": lambda record: record.topic.encode(),
         b"p": lambda record: b"%d" % record.partition,
         b"o": lambda record: b"%d" % record.offset,
-        b"%": lambda record: b"%",
     }
 
 
@@ -85,7 +85,7 @@ def compile_format(text: str, *, null: bytes | None = None) -> Renderer:
     end = 0
     for match in _TOKEN.finditer(source):
         parts.append(source[end : match.start()])
-        parts.append(tokens[match[1]] if match[1] in tokens else _escaped(match, text))
+        parts.append(b"%" if match[1] == b"%" else tokens[match[1]] if match[1] in tokens else _escaped(match, text))
         end = match.end()
     parts.append(source[end:])
     plan = [part for part in _joined(parts) if part != b""]
@@ -93,7 +93,33 @@ def compile_format(text: str, *, null: bytes | None = None) -> Renderer:
     def render(record: FormattedRecord) -> bytes:
         return b"".join([part if isinstance(part, bytes) else part(record) for part in plan])
 
-    return render
+    quick = _quick(source, plan)
+    if quick is None:
+        return render
+
+    def render_quickly(record: FormattedRecord) -> bytes:
+        try:
+            return quick(record)
+        except TypeError:  # a key or value is null
+            return render(record)
+
+    return render_quickly
+
+
+# Tokens that one formatting of bytes can fill in, unless the key or value is null: half the time of one call a token.
+_SIMPLE = {b"s": (b"%b", "value"), b"k": (b"%b", "key"), b"o": (b"%d", "offset"), b"p": (b"%d", "partition"),
+           b"T": (b"%d", "timestamp_ms")}  # fmt: skip
+
+
+def _quick(source: bytes, plan: Sequence[bytes | Renderer]) -> Renderer | None:
+    """Return a function for the records without nulls, or None if the format has other than simple tokens."""
+    tokens = [match[1] for match in _TOKEN.finditer(source) if match[1] is not None and match[1] != b"%"]
+    if not tokens or any(token not in _SIMPLE for token in tokens):
+        return None
+    specs = iter(_SIMPLE[token][0] for token in tokens)
+    form = b"".join([part.replace(b"%", b"%%") if isinstance(part, bytes) else next(specs) for part in plan])
+    values = operator.attrgetter(*(_SIMPLE[token][1] for token in tokens))
+    return lambda record: form % values(record)
 
 
 def _escaped(match: re.Match[bytes], text: str) -> bytes:

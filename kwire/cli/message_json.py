@@ -1,7 +1,7 @@
 """Messages as Kafka's JSON: parse what a person typed, and find the error codes in a response.
 
 Kafka's own reader, and so `from_json`, rejects missing fields and ignores unknown ones. For a person at a terminal the
-reverse is better: fields with a default may be missing, and an unknown name is an error.
+reverse is better: fields with a default may be missing, booleans are false then, and an unknown name is an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from kwire.capture.json import value_to_json
 from kwire.errors import EncodeError
 from kwire.option_checks import did_you_mean
-from kwire.protocol.fields import REQUIRED, Array, Field
+from kwire.protocol.fields import REQUIRED, Array, Field, Fixed
 from kwire.protocol.json import camel_case
 
 
@@ -46,6 +46,14 @@ def _completed(cls: Any, given: Any, version: int, owner: str, path: str) -> Any
             completed[name] = _inner(field.type, given[name], version, owner, f"{path}{name}")
         elif field.tag is None and field.default is not REQUIRED:
             completed[name] = default_to_json(field)
+        elif field.tag is None and isinstance(field.type, Fixed) and field.type.name == "boolean":
+            completed[name] = False
+        elif field.tag is None:
+            raise EncodeError(
+                f"{name!r} is missing, which version {version} requires", version=version, path=f"{path}{name}",
+                remedy=f"add it to the JSON; `kwire schema {owner.removesuffix('Request').removesuffix('Response')}` "
+                "shows all fields",
+            )  # fmt: skip
     return completed
 
 

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
 import click
 
@@ -95,8 +95,12 @@ def has_colour() -> bool:
 
 def json_line(value: Any) -> str:
     # A stream without UTF-8 gets \u escapes: the same JSON.
-    is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    return json.dumps(value, ensure_ascii=not is_utf8, separators=(", ", ": "))
+    return json.dumps(value, ensure_ascii=not is_utf8(sys.stdout), separators=(", ", ": "))
+
+
+def is_utf8(stream: TextIO) -> bool:
+    """Return whether a stream writes UTF-8."""
+    return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def _cell(cell: object) -> str | Text:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import click
 
@@ -15,12 +16,14 @@ from kwire.cli.connection import ConnectionOptions, producer_options
 from kwire.cli.error_report import ExitCode, error_lines, exit_code
 from kwire.cli.kcat_format import unescape
 from kwire.cli.output import Output, counted, json_line, output_options
-from kwire.cli.record_json import RecordToSend, record_from_json
-from kwire.errors import EncodeError, KwireError
+from kwire.cli.record_json import Headers, RecordToSend, record_from_json
+from kwire.errors import EncodeError, ErrorCode, KwireError, TopicError, broker_error
 
-_READ_BYTES = 64 * 1024
-# A broken topic fails every record in the same way: after these, only count.
-_ERRORS_SHOWN_MAX = 10
+_READ_BYTES = 1024 * 1024
+# How many reasons are shown; a broken topic has one for all its records.
+_REASONS_MAX = 10
+_OF_THE_CALL = re.compile(r"^record \d+ of the call")
+_NUMBER = re.compile(r"\d+")
 _CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
@@ -83,18 +86,24 @@ _CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
     is_flag=True,
     help="Write a JSON line to stdout for each record: its offset, or its error.",
 )
+@click.option(
+    "--transactional-id",
+    metavar="ID",
+    help="Send all records in one transaction: committed at the end of the input, aborted at an error or Ctrl-C.",
+)
+@click.option("--no-create", is_flag=True, help="Fail if there is no such topic, instead of letting brokers create it.")
 @producer_options
 @output_options
 def command(
     topic: str, files: tuple[BinaryIO, ...], is_json: bool, has_lines: bool, delimiter: str, key_delimiter: str | None,
     fixed_key: str | None, is_null: bool, headers: tuple[str, ...], partition: int | None, repartition: bool,
-    compression: str, acks: str, count: int | None, delivery_timeout: float, has_report: bool,
-    connection: ConnectionOptions, output: Output,
+    compression: str, acks: str, count: int | None, delivery_timeout: float, has_report: bool, no_create: bool,
+    transactional_id: str | None, connection: ConnectionOptions, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Send lines, files or JSON records to a topic.
 
     Without FILE, each line of stdin is a record; each FILE is one record. The exit code is 1 if a record was not
-    delivered; stderr names the first ten failures.
+    delivered; stderr names each reason once, with the line where it was met first.
 
     \b
         echo 'k1:hello' | kwire produce orders -K :
@@ -108,13 +117,39 @@ def command(
     values = _input(files, has_lines or is_json, ends)
     if not files and sys.stdin.isatty():
         output.note("Reading records from this terminal: one per line, Ctrl-D ends.")
-    with closing(_Delivery(topic, has_report, output)) as delivery:
-        delivery.connect(connection, compression, acks, delivery_timeout)
+    with closing(_Delivery(topic, is_json, has_report, output)) as delivery:
+        delivery.transactional_id = transactional_id
+        delivery.connect(connection, compression, acks, delivery_timeout, not no_create)
         return delivery.run(parser, values, count)
 
 
+class _Columns(NamedTuple):
+    """Records to send together, as `Producer.send_many` takes them."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None = None
+    headers: list[Headers] | None = None
+    timestamps_ms: list[int | None] | None = None
+    partitions: list[int | None] | int | None = None
+
+    def one(self, index: int) -> _Columns:
+        """Return one of the records alone."""
+        partitions = self.partitions
+        return _Columns(
+            [self.values[index]],
+            None if self.keys is None else [self.keys[index]],
+            None if self.headers is None else [self.headers[index]],
+            None if self.timestamps_ms is None else [self.timestamps_ms[index]],
+            [partitions[index]] if isinstance(partitions, list) else partitions,
+        )
+
+    def size(self) -> int:
+        """Return how many bytes the keys and values have."""
+        return sum(len(one or b"") for one in self.keys or ()) + len(b"".join([one or b"" for one in self.values]))
+
+
 class _RecordParser:
-    """How a part of the input becomes a record."""
+    """How parts of the input become records."""
 
     def __init__(
         self, is_json: bool, key_delimiter: str | None, fixed_key: str | None, is_null: bool, headers: Iterable[str],
@@ -128,28 +163,51 @@ class _RecordParser:
         self.partition = partition
         self.repartition = repartition
 
-    def record(self, piece: bytes) -> RecordToSend:
-        """Return the record of a part. Raises EncodeError for a line that is not a JSON record."""
+    def records(self, pieces: list[bytes]) -> tuple[_Columns, EncodeError | None]:
+        """Return the records of the parts up to the first that is not a JSON record, and the error about that one."""
+        error: EncodeError | None = None
+        columns = _Columns([])
         if self.is_json:
-            record = record_from_json(piece)
-            if self.repartition:
-                record = record._replace(partition=None)
+            columns, error = self._of_json(pieces)
+        elif self.key_delimiter:
+            split = [piece.partition(self.key_delimiter) for piece in pieces]
+            columns = _Columns(
+                [value if found else key for key, found, value in split],
+                [key if found else None for key, found, _ in split],
+            )
         else:
-            record = self._of_line(piece)
-        if record.key is None and self.fixed_key is not None:
-            record = record._replace(key=self.fixed_key)
+            columns = _Columns([*pieces])
+        values = columns.values
+        keys: list[bytes | None] | None = columns.keys
+        if self.fixed_key is not None:
+            fixed: bytes | None = self.fixed_key
+            keys = [fixed if key is None else key for key in keys or [None] * len(values)]
         if self.is_null:
-            record = record._replace(key=record.key or None, value=record.value or None)
-        if self.partition is not None:
-            record = record._replace(partition=self.partition)
-        return record._replace(headers=record.headers + self.headers) if self.headers else record
+            values = [value or None for value in values]
+            keys = None if keys is None else [key or None for key in keys]
+        headers = columns.headers
+        if self.headers:
+            headers = [one + self.headers for one in headers or [()] * len(values)]
+        partitions = columns.partitions if self.partition is None else self.partition
+        return _Columns(values, keys, headers, columns.timestamps_ms, partitions), error
 
-    def _of_line(self, piece: bytes) -> RecordToSend:
-        if self.key_delimiter:
-            key, found, value = piece.partition(self.key_delimiter)
-            if found:
-                return RecordToSend(key, value)
-        return RecordToSend(None, piece)
+    def _of_json(self, pieces: list[bytes]) -> tuple[_Columns, EncodeError | None]:
+        error = None
+        records: list[RecordToSend] = []
+        for piece in pieces:
+            try:
+                records.append(record_from_json(piece))
+            except EncodeError as wrong:
+                error = wrong
+                break
+        columns = _Columns(
+            [one.value for one in records],
+            [one.key for one in records],
+            [one.headers for one in records],
+            [one.timestamp_ms for one in records],
+            None if self.repartition else [one.partition for one in records],
+        )
+        return columns, error
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
@@ -159,23 +217,34 @@ def _header(text: str) -> tuple[str, bytes | None]:
     return name, value.encode("utf-8", "surrogateescape") if equals else None
 
 
-def _input(files: Iterable[BinaryIO], has_lines: bool, delimiter: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield (input name, bytes) of each record."""
+class _Chunk(NamedTuple):
+    """Consecutive parts of the input; `number` is the line of the first, or None for a file that is one record."""
+
+    name: str
+    number: int | None
+    pieces: list[bytes]
+
+    def place(self, index: int) -> str:
+        """Return where a part is, for messages."""
+        return self.name if self.number is None else f"{self.name}line {self.number + index}"
+
+
+def _input(files: Iterable[BinaryIO], has_lines: bool, delimiter: bytes) -> Iterator[_Chunk]:
+    """Yield the parts of the input, as many at once as are there."""
     files = list(files)
-    if not files:
-        for number, piece in enumerate(split_records(sys.stdin.buffer, delimiter), 1):
-            yield f"line {number}", piece
-    for file in files:
-        name = getattr(file, "name", "-")
-        if has_lines:
-            for number, piece in enumerate(split_records(file, delimiter), 1):
-                yield f"{name}, line {number}", piece
-        else:
-            yield str(name), file.read()
+    for file in files or [sys.stdin.buffer]:
+        name = str(getattr(file, "name", "-"))
+        if files and not has_lines:
+            yield _Chunk(name, None, [file.read()])
+            continue
+        number = 1
+        for pieces in split_records(file, delimiter):
+            yield _Chunk(f"{name}, " if files else "", number, pieces)
+            number += len(pieces)
 
 
-def split_records(stream: Any, delimiter: bytes) -> Iterator[bytes]:
-    """Yield the parts of a stream between delimiters, each as soon as it is read.
+def split_records(stream: Any, delimiter: bytes) -> Iterator[list[bytes]]:
+    """Yield the parts of a stream between delimiters, those of each read together.
 
     A delimiter at the end adds no empty part.
     """
@@ -185,25 +254,62 @@ def split_records(stream: Any, delimiter: bytes) -> Iterator[bytes]:
     while chunk := read(_READ_BYTES):
         # A delimiter may span two chunks, so the rest is split again.
         *pieces, rest = (rest + chunk).split(delimiter)
-        yield from pieces
+        if pieces:
+            yield pieces
     if rest:
-        yield rest
+        yield [rest]
+
+
+class _Failures:
+    """Records that failed, told on stderr: each reason once, and how many others failed in the same way."""
+
+    def __init__(self, is_json: bool) -> None:
+        self.first: KwireError | None = None
+        which = "--repartition ignores those of the JSON records" if is_json else "leave out -p"
+        self._on_partitions = f"       or let kwire choose the partitions: {which}"
+        self._others: dict[str, list[str]] = {}  # by reason: places of those after the first
+
+    def add(self, error: KwireError, place: str) -> None:
+        self.first = self.first or error
+        first, *others = error_lines(error)
+        first = _OF_THE_CALL.sub("the record", first)  # send_many counts from the first of its records
+        reason = _NUMBER.sub("", first)
+        if reason in self._others:
+            self._others[reason].append(place)
+        elif len(self._others) < _REASONS_MAX:
+            self._others[reason] = []
+            if isinstance(error, TopicError) and "partition" in error.where:
+                others.append(self._on_partitions)
+            click.echo("\n".join([f"kwire: {place}: {first}", *others]), err=True)
+        else:
+            self._others.setdefault("", []).append(place)
+
+    def summarise(self) -> None:
+        """Say how many records failed like those that were shown."""
+        for reason, places in self._others.items():
+            if places:
+                named = ", ".join(places[:3]) + (", ..." if len(places) > 3 else "")
+                how = "in the same way" if reason else "in other ways"
+                click.echo(f"kwire: {counted(len(places), 'more record')} failed {how} ({named})", err=True)
 
 
 class _Delivery:
     """A producer and the results of its records. The callback thread changes the counts under the condition."""
 
-    def __init__(self, topic: str, has_report: bool, output: Output) -> None:
+    def __init__(self, topic: str, is_json: bool, has_report: bool, output: Output) -> None:
         self.topic = topic
         self.has_report = has_report
         self.output = output
         self.producer: Any = None
+        self.transactional_id: str | None = None
         self.changed = threading.Condition()
         self.accepted = self.delivered = self.delivered_bytes = self.failed = 0
-        self.first_error: KwireError | None = None
+        self.failures = _Failures(is_json)
         self.stdout_closed = False
 
-    def connect(self, connection: ConnectionOptions, compression: str, acks: str, delivery_timeout: float) -> None:
+    def connect(
+        self, connection: ConnectionOptions, compression: str, acks: str, delivery_timeout: float, may_create: bool
+    ) -> None:
         """Reach a broker before the first record is read, so that a wrong address fails at once."""
         from kwire.cli.metadata import request_metadata
         from kwire.cluster import ClientConfig, LoopThread
@@ -213,26 +319,41 @@ class _Delivery:
         options["compression"] = compression
         options["acks"] = acks if acks == "all" else int(acks)
         options["delivery_timeout_ms"] = max(1, round(delivery_timeout * 1000))
+        if self.transactional_id is not None:
+            options["transactional_id"] = self.transactional_id
         options.update(connection.extra)
         self.producer = Producer(**options)
         known = ClientConfig.option_names()
         with closing(
             LoopThread(ClientConfig(**{name: options[name] for name in options if name in known}))
         ) as loop_thread:
-            request_metadata(loop_thread, [], connection.timeout)
+            found = request_metadata(loop_thread, [self.topic], connection.timeout)
+        if any(one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in found.topics):
+            if not may_create:
+                raise broker_error(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "and --no-create was given", topic=self.topic,
+                    remedy=f"check the name, or create it: kwire topics create {self.topic}",
+                )  # fmt: skip
+            self.output.note(f"there is no topic {self.topic} yet: it is created if the brokers are set to do so")
 
-    def run(self, parser: _RecordParser, values: Iterator[tuple[str, bytes]], count: int | None) -> ExitCode:
+    def run(self, parser: _RecordParser, chunks: Iterator[_Chunk], count: int | None) -> ExitCode:
         status = ExitCode.OK
-        sent = 0
+        left = count
+        is_complete = False
+        if self.transactional_id is not None:
+            self.producer.begin()
         try:
-            for input_name, piece in values:
-                try:
-                    self._send(parser.record(piece), input_name)
-                except EncodeError as error:
-                    raise _at(error, input_name) from None
-                sent += 1
-                if sent == count or self.stdout_closed:
+            for chunk in chunks:
+                pieces = chunk.pieces if left is None else chunk.pieces[:left]
+                columns, error = parser.records(pieces)
+                if columns.values:
+                    self._send(columns, chunk)
+                if error is not None:
+                    raise _at(error, chunk.place(len(columns.values))) from None
+                left = None if left is None else left - len(pieces)
+                if left == 0 or self.stdout_closed:
                     break
+            is_complete = not self.stdout_closed
         except KeyboardInterrupt:
             self.output.note("interrupted; delivering what was read (Ctrl-C again: exit at once)")
             status = ExitCode.INTERRUPTED
@@ -242,54 +363,72 @@ class _Delivery:
             with self.changed:
                 # Every record is resolved; the callback thread may still be counting.
                 self.changed.wait_for(lambda: self.delivered + self.failed >= self.accepted)
+            if self.transactional_id is not None:
+                self._end_transaction(is_complete and self.failures.first is None)
             self._summarise()
         if self.stdout_closed:
             raise BrokenPipeError
-        if self.first_error is not None and status is ExitCode.OK:
-            return exit_code(self.first_error)
+        if self.failures.first is not None and status is ExitCode.OK:
+            return exit_code(self.failures.first)
         return status
 
-    def _send(self, record: RecordToSend, input_name: str) -> None:
-        size = len(record.key or b"") + len(record.value or b"")
+    def _end_transaction(self, is_commit: bool) -> None:
+        if is_commit:
+            self.producer.commit()
+        else:
+            self.producer.abort()
+            self.output.note("the transaction was aborted: readers with --isolation read_committed see none of it")
+
+    def _send(self, columns: _Columns, chunk: _Chunk) -> None:
         try:
-            self.producer.send(
-                self.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms,
-                on_delivery=lambda response: self._done(response, input_name, size),
-            )  # fmt: skip
+            self._send_together(columns, chunk.place)
+        except ValueError:
+            # None of them was sent. Alone, each says which one cannot be a record, after those before it.
+            for index in range(len(columns.values)):
+                place = chunk.place(index)
+                try:
+                    self._send_together(columns.one(index), lambda _, place=place: place)  # type: ignore[misc]
+                except ValueError as error:
+                    raise EncodeError(f"{place}: {error}") from None
+
+    def _send_together(self, columns: _Columns, place: Callable[[int], str]) -> None:
+        count = len(columns.values)
+        try:
+            response = self.producer.send_many(self.topic, *columns)
         except KwireError as error:
-            # Rejected at once, such as a record that is too large: only this record fails.
-            self._failed(error, input_name)
-        except ValueError as error:
-            raise EncodeError(str(error)) from None
-        self.accepted += 1
+            # Rejected at once, all of them, such as those of a topic whose name is wrong.
+            with self.changed:
+                for index in range(count):
+                    self._failed(error, place(index))
+        else:
+            response.add_done_callback(lambda response: self._done(response.settled(), columns, place))
+        self.accepted += count
 
-    def _done(self, response: Any, input_name: str, size: int) -> None:
-        error = response.exception(0)
-        if error is not None:
-            self._failed(error, input_name)
-            return
-        metadata = response.result(0)
+    def _done(self, result: Any, columns: _Columns, place: Callable[[int], str]) -> None:
+        errors: dict[int, KwireError] = dict(result.errors)
         with self.changed:
-            self.delivered += 1
-            self.changed.notify()
-            self.delivered_bytes += size
+            for index, error in errors.items():
+                self._failed(error, place(index))
+            self.delivered += len(result) - len(errors)
+            self.delivered_bytes += columns.size() - sum(columns.one(index).size() for index in errors)
             if self.has_report:
-                self._write(
-                    {"input": input_name, "topic": metadata.topic, "partition": metadata.partition,
-                     "offset": metadata.offset, "timestamp_ms": metadata.timestamp_ms}
-                )  # fmt: skip
+                for index in range(len(result)):
+                    if index in errors:
+                        continue
+                    metadata = result[index]
+                    self._write(
+                        {"input": place(index), "topic": metadata.topic, "partition": metadata.partition,
+                         "offset": metadata.offset, "timestamp_ms": metadata.timestamp_ms}
+                    )  # fmt: skip
+            self.changed.notify()
 
-    def _failed(self, error: KwireError, input_name: str) -> None:
-        with self.changed:
-            self.failed += 1
-            self.changed.notify()
-            self.first_error = self.first_error or error
-            if self.failed <= _ERRORS_SHOWN_MAX:
-                first, *others = error_lines(error)
-                click.echo("\n".join([f"kwire: {input_name}: {first}", *others]), err=True)
-            if self.has_report:
-                possibly = getattr(error, "possibly_persisted", False)
-                self._write({"input": input_name, "error": str(error), "possibly_persisted": possibly})
+    def _failed(self, error: KwireError, place: str) -> None:
+        """Count a failure. The caller holds the condition."""
+        self.failed += 1
+        self.failures.add(error, place)
+        if self.has_report:
+            possibly = getattr(error, "possibly_persisted", False)
+            self._write({"input": place, "error": str(error), "possibly_persisted": possibly})
 
     def _write(self, line: dict[str, Any]) -> None:
         try:
@@ -299,6 +438,7 @@ class _Delivery:
 
     def _summarise(self) -> None:
         with self.changed:
+            self.failures.summarise()
             summary = f"{counted(self.delivered, 'record')}, {counted(self.delivered_bytes, 'byte')} to {self.topic}"
             self.output.note(f"{summary}; {self.failed} failed" if self.failed else summary)
 

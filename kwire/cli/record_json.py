@@ -13,9 +13,17 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Iterable
+from json.encoder import encode_basestring, encode_basestring_ascii
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kwire.capture.json import bytes_to_json, headers_to_json
+from kwire.cli.output import is_utf8, json_line
 from kwire.errors import EncodeError
+
+if TYPE_CHECKING:
+    from kwire.consumer import ConsumerRecord
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -28,6 +36,38 @@ class RecordToSend(NamedTuple):
     headers: Headers = ()
     partition: int | None = None
     timestamp_ms: int | None = None
+
+
+_TIMESTAMP_TYPES = {0: "create", 1: "append"}
+
+
+def json_lines(records: Iterable[ConsumerRecord]) -> list[str]:
+    """Return each record as a line of JSON, in the form of this module, as `json.dumps` would write it.
+
+    Written out, because a dict and an encoder call for each record would cost five times as much.
+    """
+    quote = encode_basestring if is_utf8(sys.stdout) else encode_basestring_ascii
+    lines: list[str] = []
+    before: tuple[str, int] | None = None
+    head = ""
+    for record in records:
+        place = record.topic, record.partition
+        if place != before:
+            before = place
+            head = f'{{"topic": {quote(record.topic)}, "partition": {record.partition}, "offset": '
+        key, value, headers, timestamp_ms = record.key, record.value, record.headers, record.timestamp_ms
+        kind = _TIMESTAMP_TYPES.get(record.timestamp_type) if timestamp_ms >= 0 else None
+        try:
+            key_text = "null" if key is None else quote(key.decode())
+            value_text = "null" if value is None else quote(value.decode())
+        except UnicodeDecodeError:
+            key_text, value_text = json_line(bytes_to_json(key)), json_line(bytes_to_json(value))
+        lines.append(
+            f'{head}{record.offset}, "timestamp_ms": {timestamp_ms}, '
+            f'"timestamp_type": {"null" if kind is None else quote(kind)}, "key": {key_text}, "value": {value_text}, '
+            f'"headers": {json_line(headers_to_json(headers)) if headers else "[]"}}}\n'
+        )
+    return lines
 
 
 def bytes_from_json(value: Any, path: str) -> bytes | None:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from kwire.doctor.check import Finding, check, fail, ok, warn
+from kwire.doctor.check import Finding, check, counted, fail, ok, warn
 from kwire.doctor.facts import Endpoint, Facts
 from kwire.errors import UnsupportedVersionError
 from kwire.protocol import ApiKey, api
@@ -103,7 +103,7 @@ def controller(facts: Facts) -> Iterator[Finding]:
     elif known.controller_id not in ids:
         yield warn(f"the controller {known.controller_id} is not among the brokers {ids}", "look at its log")
     else:
-        yield ok(f"{len(ids)} {'broker' if len(ids) == 1 else 'brokers'}, controller {known.controller_id}")
+        yield ok(f"{counted(len(ids), 'broker')}, controller {known.controller_id}")
 
 
 @check("D21", "advertised", "each advertised broker: name, TCP, TLS, SASL, same cluster, its own id", "a connection")
@@ -133,7 +133,11 @@ def advertised(facts: Facts) -> Iterator[Finding]:
         else:
             good += 1
     if good:
-        yield ok(f"{good} of {len(facts.advertised)} brokers answer at their own address")
+        yield ok(f"{good} of {counted(len(facts.advertised), 'broker')} {_answers(good)} own address")
+
+
+def _answers(number: int) -> str:
+    return "answers at its" if number == 1 else "answer at their"
 
 
 def _lost(facts: Facts, endpoint: Endpoint) -> str:
@@ -144,7 +148,7 @@ def _lost(facts: Facts, endpoint: Endpoint) -> str:
     if not lost:
         return ""
     shown = ", ".join(map(str, lost[:20])) + (", ..." if len(lost) > 20 else "")
-    return f" This client cannot reach partitions {shown} of {facts.topic.name}"
+    return f" This client cannot reach partition{'' if len(lost) == 1 else 's'} {shown} of {facts.topic.name}"
 
 
 @check("D22", "addresses", "one address for each broker, in the network of the bootstrap addresses", "a connection")
@@ -175,7 +179,7 @@ def addresses(facts: Facts) -> Iterator[Finding]:
                 f"bootstrap is a public address, and broker {endpoint.node} advertises the private {endpoint.address}",
                 "use a listener whose advertised address is public, or connect from inside",
             )
-    yield ok(f"{len(at)} addresses for {len(of)} brokers")
+    yield ok(f"{counted(len(at), 'address')} for {counted(len(of), 'broker')}")
 
 
 def _is_private(endpoint: Endpoint) -> bool | None:
@@ -192,7 +196,7 @@ def upgrade(facts: Facts) -> Iterator[Finding]:
         return
     kinds = Counter(tuple(sorted((key, one.stop) for key, one in (broker.versions or {}).items())) for broker in known)
     if len(kinds) == 1:
-        yield ok(f"{len(known)} brokers with the same versions")
+        yield ok("1 broker" if len(known) == 1 else f"{len(known)} brokers with the same versions")
         return
     shown = ", ".join(f"{one.node}: about {nearest_release(one.versions or {})}" for one in known)
     yield warn(

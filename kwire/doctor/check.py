@@ -95,3 +95,8 @@ def check(id: str, name: str, title: str, needs: str = "") -> Callable[[Judge], 
         return judge
 
     return register
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 broker", "2 brokers", with commas between thousands."""
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"

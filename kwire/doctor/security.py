@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kwire.doctor.check import Finding, check, fail, ok, skipped, warn
+from kwire.doctor.check import Finding, check, counted, fail, ok, skipped, warn
 from kwire.doctor.facts import Facts
 from kwire.errors import AuthenticationError, TlsError
 
@@ -43,9 +43,9 @@ def certificate(facts: Facts) -> Iterator[Finding]:
             days = (endpoint.tls.not_after_ms - facts.now_ms) / _DAY_MS
             about = f"{endpoint.name}: {endpoint.tls.subject or 'no subject'}, for {', '.join(endpoint.tls.names)}"
             if days < _EXPIRES_SOON_DAYS:
-                yield warn(f"{about}; it expires in {days:.0f} days", "renew it before clients refuse it")
+                yield warn(f"{about}; it expires in {counted(round(days), 'day')}", "renew it before clients refuse it")
             else:
-                yield ok(f"{about}; {days:.0f} days left")
+                yield ok(f"{about}; {counted(round(days), 'day')} left")
 
 
 @check("D12", "client-certificate", "the client's certificate: demanded, given, fitting its key", "TLS")

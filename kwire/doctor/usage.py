@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 
-from kwire.doctor.check import Finding, check, fail, ok, skipped, warn
+from kwire.doctor.check import Finding, check, counted, fail, ok, skipped, warn
 from kwire.doctor.facts import Facts
 from kwire.errors import AuthorizationError, BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.metadata import NOT_REQUESTED
@@ -43,7 +43,7 @@ def topic(facts: Facts) -> Iterator[Finding]:
     leaderless = [one.partition_index for one in found.partitions if one.leader_id < 0]
     if leaderless:
         yield fail(
-            f"{_partitions(leaderless)} of {name} have no leader: nobody can read or write them",
+            f"{_partitions(leaderless)} of {name} {_have(leaderless)} no leader: nobody can read or write them",
             "start the brokers that have their replicas, or elect a leader (kwire partitions elect)",
         )
     offline = {node for one in found.partitions for node in one.offline_replicas}
@@ -51,7 +51,8 @@ def topic(facts: Facts) -> Iterator[Finding]:
     if behind:
         missing = {node for one in found.partitions for node in set(one.replica_nodes) - set(one.isr_nodes)}
         yield warn(
-            f"{_partitions(behind)} of {name} are under-replicated: brokers {_ids(missing)} are not in sync"
+            f"{_partitions(behind)} of {name} {_are(behind)} under-replicated: "
+            f"{'broker' if len(missing) == 1 else 'brokers'} {_ids(missing)} {_are(missing)} not in sync"
             + (f", {_ids(offline)} offline" if offline else ""),
             f"look at broker {_ids(missing)}: down, slow, or its disk is full",
         )
@@ -59,16 +60,25 @@ def topic(facts: Facts) -> Iterator[Finding]:
     short = [one.partition_index for one in found.partitions if one.leader_id >= 0 and len(one.isr_nodes) < least]
     if short:
         yield fail(
-            f"{_partitions(short)} of {name} have fewer in-sync replicas than min.insync.replicas={least}: "
+            f"{_partitions(short)} of {name} {_have(short)} fewer in-sync replicas than "
+            f"min.insync.replicas={least}: "
             "acks=all fails with NOT_ENOUGH_REPLICAS",
             "bring the missing brokers back, or lower min.insync.replicas knowingly",
         )
-    yield ok(f"{name}: {len(found.partitions)} partitions, each with a leader")
+    yield ok(f"{name}: {counted(len(found.partitions), 'partition')}, each with a leader")
 
 
 def _partitions(numbers: list[int]) -> str:
     shown = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
     return f"partition{'' if len(numbers) == 1 else 's'} {shown}"
+
+
+def _have(some: Sized) -> str:
+    return "has" if len(some) == 1 else "have"
+
+
+def _are(some: Sized) -> str:
+    return "is" if len(some) == 1 else "are"
 
 
 def _ids(nodes: Iterable[int]) -> str:
@@ -96,10 +106,12 @@ def configs(facts: Facts) -> Iterator[Finding]:
     replicas = min((len(one.replica_nodes) for one in facts.topic.partitions), default=1)
     least = _least_isr(facts)
     if least > replicas:
-        yield fail(f"min.insync.replicas={least} with {replicas} replicas: acks=all can never succeed", "lower it")
+        yield fail(
+            f"min.insync.replicas={least} with {counted(replicas, 'replica')}: acks=all can never succeed", "lower it"
+        )
     elif least == replicas > 1:
         yield warn(
-            f"min.insync.replicas={least} with {replicas} replicas: no broker may fail",
+            f"min.insync.replicas={least} with {counted(replicas, 'replica')}: no broker may fail",
             f"set it to {replicas - 1}, or add a replica",
         )
     size = int(_config(facts, "max.message.bytes") or 0)
@@ -152,11 +164,11 @@ def group(facts: Facts) -> Iterator[Finding]:
         yield warn(f"there is no group {name} yet", "start a consumer, or correct group.id")
         return
     if not found.members:
-        behind = f", and is {lag:,} records behind" if lag else ""
+        behind = f", and is {counted(lag, 'record')} behind" if lag else ""
         yield warn(f"{name} has no members{behind}", "start its consumers; look for why they left")
     elif state not in ("Stable", "Reconciling", "Assigning"):
         yield warn(
-            f"{name} is rebalancing ({found.state}) with {len(found.members)} members",
+            f"{name} is rebalancing ({found.state}) with {counted(len(found.members), 'member')}",
             "run this again: if it stays so, a member does not join in time (max.poll.interval.ms) or they alternate",
         )
     elif state != "Stable":
@@ -164,18 +176,18 @@ def group(facts: Facts) -> Iterator[Finding]:
     idle = [member for member in found.members if not member.assignment and not member.target]
     if idle and state == "Stable":
         yield warn(
-            f"{len(idle)} of {len(found.members)} members of {name} have no partition",
+            f"{len(idle)} of {counted(len(found.members), 'member')} of {name} {_have(idle)} no partition",
             "there are more members than partitions: add partitions, or stop members",
         )
     if lag is not None and lag > _LAG_MAX and found.members:
         assert facts.lag is not None
         worst = max(facts.lag.by_partition, key=lambda one: one.records or 0)
         yield warn(
-            f"{name} is {lag:,} records behind, {worst.records:,} of them in {worst.topic}-{worst.partition}",
+            f"{name} is {counted(lag, 'record')} behind, {worst.records:,} of them in {worst.topic}-{worst.partition}",
             "add members up to the number of partitions, or make the work on a record faster",
         )
     where = "" if facts.coordinator is None else f", coordinator {facts.coordinator}"
-    yield ok(f"{name}: {found.state}, {len(found.members)} members, lag {0 if lag is None else lag:,}{where}")
+    yield ok(f"{name}: {found.state}, {counted(len(found.members), 'member')}, lag {lag or 0:,}{where}")
 
 
 @check("D27", "transaction", "the transactional id: its state, and for how long it is open", "--txn")

@@ -206,11 +206,57 @@ def test_a_wrong_json_line_stops_produce_after_the_lines_before_it(cluster: Clus
     assert values(run_on(cluster, "consume", topic, "-e")) == ["a"]
 
 
-def test_many_failures_are_counted_not_listed(cluster: Cluster, topic: str) -> None:
+def test_failures_are_told_once_for_each_reason(cluster: Cluster, topic: str) -> None:
     ran = run_on(cluster, "produce", topic, "-p", "9", *HASTE, stdin="x\n" * 50)
     assert ran.code == 1
     assert "50 failed" in ran.stderr
-    assert ran.stderr.count("kwire: line ") == 10
+    assert ran.stderr.count("kwire: line ") == 1
+    assert "kwire: 49 more records failed in the same way (line 2, line 3, line 4, ...)" in ran.stderr
+    assert "leave out -p" in ran.stderr
+
+
+def test_records_for_partitions_that_the_topic_lacks(cluster: Cluster, topic: str) -> None:
+    """What `consume orders | produce smaller --json` meets: one message, and the option that helps."""
+    lines = "".join(f'{{"value": "{n}", "partition": {n}}}\n' for n in range(4))
+    ran = run_on(cluster, "produce", topic, "--json", *HASTE, stdin=lines)
+    assert (ran.code, values(run_on(cluster, "consume", topic, "-e"))) == (1, ["0"])
+    assert ran.stderr.count("kwire: line ") == 1
+    assert "2 more records failed in the same way (line 3, line 4)" in ran.stderr
+    assert "--repartition ignores those of the JSON records" in ran.stderr
+    assert run_on(cluster, "produce", topic, "--json", "--repartition", stdin=lines).code == 0
+
+
+def test_a_value_that_is_no_partition_is_told_with_its_line(cluster: Cluster, topic: str) -> None:
+    lines = '{"value": "a"}\n{"value": "b", "partition": 99999999999}\n{"value": "c"}\n'
+    ran = run_on(cluster, "produce", topic, "--json", stdin=lines)
+    assert ran.code == 2
+    assert "line 2: " in ran.stderr
+    assert values(run_on(cluster, "consume", topic, "-e")) == ["a"]
+
+
+def test_produce_in_a_transaction(cluster: Cluster, topic: str) -> None:
+    committed = ["consume", topic, "-e", "--isolation", "read_committed"]
+    transaction = ["produce", topic, "--json", "--transactional-id", topic]
+    ran = run_on(cluster, *transaction, stdin='{"value": "a"}\n{"value": "b"}\n')
+    assert ran.code == 0
+    assert values(run_on(cluster, *committed)) == ["a", "b"]
+    # A wrong line ends the input, and the records before it are not to be seen.
+    ran = run_on(cluster, *transaction, stdin='{"value": "c"}\n{"value": 1}\n')
+    assert ran.code == 2
+    assert "the transaction was aborted" in ran.stderr
+    assert values(run_on(cluster, *committed)) == ["a", "b"]
+    assert values(run_on(cluster, "consume", topic, "-e")) == ["a", "b", "c"]
+
+
+def test_produce_to_no_topic(cluster: Cluster) -> None:
+    ran = run_on(cluster, "produce", "nowhere", "--no-create", stdin="x\n")
+    assert ran.code == 1
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in ran.stderr
+    assert "kwire topics create nowhere" in ran.stderr
+    with Cluster(1, auto_create_topics=True) as creating:
+        ran = run_on(creating, "produce", "new", stdin="x\n")
+    assert ran.code == 0
+    assert "there is no topic new yet: it is created if the brokers are set to do so" in ran.stderr
 
 
 def test_a_record_too_large_fails_alone(cluster: Cluster, topic: str) -> None:
@@ -231,6 +277,10 @@ def test_a_record_too_large_fails_alone(cluster: Cluster, topic: str) -> None:
         (["-o", "@1005"], range(5, 10)),
         (["-o", "@1970-01-01T00:00:01.008Z"], range(8, 10)),
         (["-o", "@-1h"], range(0)),
+        (["--until", "@1004"], range(4)),
+        (["-o", "2", "--until", "@1970-01-01T00:00:01.008Z"], range(2, 8)),
+        (["--until", "@1000"], range(0)),
+        (["--until", "@-1h"], range(10)),
         (["-c", "3"], range(3)),
         (["-o", "4", "-c", "2"], range(4, 6)),
         (["-o", "10"], range(0)),
@@ -275,6 +325,8 @@ def test_consume_several_topics(cluster: Cluster, topic: str) -> None:
         (["consume", "orders:x"], 2, "orders:x is not TOPIC or TOPIC:PARTITION"),
         (["consume", "orders", "-o", "x"], 2, "must be beginning, end, a number, -N or @TIME"),
         (["consume", "orders", "-o", "@x"], 2, "@x is not a time"),
+        (["consume", "orders", "--until", "7"], 2, "--until 7: must be @TIME"),
+        (["consume", "orders", "--until", "@7", "--group", "g"], 2, "--until is without --group"),
         (["consume", "orders", "-F", "%q"], 2, "not a token"),
         (["consume", "orders", "-F", "%s", "--raw"], 2, "give either --raw or -F, not both"),
         (["consume", "nosuch", "-e"], 1, "nosuch"),
@@ -427,7 +479,7 @@ def test_split_records(chunks: list[bytes], delimiter: bytes, pieces: list[bytes
         def read1(self, size: int) -> bytes:
             return chunks.pop(0) if chunks else b""
 
-    assert list(split_records(Chunks(), delimiter)) == pieces
+    assert [one for some in split_records(Chunks(), delimiter) for one in some] == pieces
 
 
 def test_an_offset_beyond_the_end_is_an_error(cluster: Cluster, topic: str) -> None:

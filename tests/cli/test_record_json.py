@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.capture.json import bytes_to_json, headers_to_json
-from kwire.cli.record_json import RecordToSend, bytes_from_json, headers_from_json, record_from_json
+from kwire.cli.output import json_line
+from kwire.cli.record_json import RecordToSend, bytes_from_json, headers_from_json, json_lines, record_from_json
+from kwire.consumer import ConsumerRecord
 from kwire.errors import EncodeError
 
 maybe_bytes = st.none() | st.binary() | st.text().map(str.encode)
@@ -19,6 +22,28 @@ maybe_bytes = st.none() | st.binary() | st.text().map(str.encode)
 def test_round_trip(data: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
     assert bytes_from_json(json.loads(json.dumps(bytes_to_json(data))), "value") == data
     assert headers_from_json(json.loads(json.dumps(headers_to_json(headers)))) == tuple(headers)
+
+
+records = st.builds(
+    lambda topic, partition, offset, timestamp_ms, kind, key, value, headers: ConsumerRecord(
+        topic, partition, offset, timestamp_ms, kind, key, value, tuple(headers)
+    ),
+    st.sampled_from(["orders", "é"]), st.integers(0, 3), st.integers(0, 2**63 - 1), st.integers(-1, 2**62),
+    st.sampled_from([-1, 0, 1]), maybe_bytes, maybe_bytes, st.lists(st.tuples(st.text(), maybe_bytes), max_size=2),
+)  # fmt: skip
+
+
+@given(st.lists(records))
+def test_lines_are_what_json_writes(given_records: list[ConsumerRecord]) -> None:
+    def as_json(record: ConsumerRecord) -> dict[str, Any]:
+        kind = {0: "create", 1: "append"}.get(record.timestamp_type) if record.timestamp_ms >= 0 else None
+        return {
+            "topic": record.topic, "partition": record.partition, "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms, "timestamp_type": kind, "key": bytes_to_json(record.key),
+            "value": bytes_to_json(record.value), "headers": headers_to_json(record.headers),
+        }  # fmt: skip
+
+    assert json_lines(given_records) == [json_line(as_json(record)) + "\n" for record in given_records]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from kwire.capture.apis import known_apis, message_classes
 from kwire.cli.message_json import message_from_json
 from kwire.errors import EncodeError, ErrorCode
 from kwire.protocol import Api
+from kwire.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from tests.capture.samples import METADATA_REQUEST, METADATA_RESPONSE, sized
 from tests.cli.running import run
 
@@ -124,6 +125,14 @@ def test_fields_with_a_default_may_be_missing(tmp_path: Path) -> None:
         "allowAutoTopicCreation": True,
         "includeTopicAuthorizedOperations": False,
     }
+
+
+def test_a_boolean_that_is_missing_is_false() -> None:
+    message = message_from_json(ConsumerGroupDescribeRequest, {"groupIds": ["g"]}, 1)
+    assert message == ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
+    with pytest.raises(EncodeError, match="'groupIds' is missing, which version 1 requires") as caught:
+        message_from_json(ConsumerGroupDescribeRequest, {}, 1)
+    assert "kwire schema ConsumerGroupDescribe" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize("api", list(known_apis()), ids=lambda api: api.name)

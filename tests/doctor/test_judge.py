@@ -82,7 +82,7 @@ def test_a_group_that_lags() -> None:
 
 def test_members_without_partitions() -> None:
     result = judged("D26", BILLING, group=group("Stable", member("a", 0), member("b")))
-    assert "1 of 2 members of billing have no partition" in text(result)
+    assert "1 of 2 members of billing has no partition" in text(result)
 
 
 def test_records_that_retention_deleted_before_they_were_read() -> None:
