@@ -44,7 +44,7 @@ COMMANDS = {
     "offsets": "Offsets of logs: list.",
     "records": "Records: delete below an offset, or before a time.",
     "log-dirs": "Log directories of brokers: describe, move.",
-    "transactions": "Transactions: list, describe, find hanging, abort, fence, terminate.",
+    "transactions": "Transactions: list, describe, abort, fence, terminate.",
     "acls": "Access rules (ACLs): list, add, remove.",
     "quotas": "Quotas of users, client ids and addresses: get, set.",
     "users": "SCRAM users: list, set, delete.",

@@ -24,7 +24,7 @@ _DESCRIBED_RIGHT = ["producer_id", "epoch", "timeout_ms"]
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Transactions: list, describe, find hanging, abort, fence, terminate.
+    """Transactions: list, describe, abort, fence, terminate.
 
     \b
         kwire transactions list --state Ongoing -b localhost:9092
