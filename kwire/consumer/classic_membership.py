@@ -460,8 +460,8 @@ class ClassicMembership(GroupMember):
             self._check_static(version, _INSTANCE_ID)
             return SyncGroupRequest(
                 group_id=self.options.group,
-                generation_id=self.epoch,
-                member_id=self.member_id,
+                generation_id=sent[1],
+                member_id=sent[0],
                 group_instance_id=self.options.instance_id,
                 protocol_type=_PROTOCOL_TYPE,
                 protocol_name=name,

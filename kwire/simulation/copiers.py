@@ -7,7 +7,8 @@ error aborts the transaction; one that no abort mends ends the process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from kwire.cluster import ClientConfig, LoopThread
 from kwire.cluster.waiting import awaited
 from kwire.consumer.columns import PolledBatch
-from kwire.errors import CommitFailedError, FatalError, NodeError, TransactionError
+from kwire.errors import CommitFailedError, FatalError, FencedError, KwireError, NodeError, TransactionError
 from kwire.producer.accumulator import Append
 from kwire.producer.client import ProducerClient
 from kwire.producer.futures import MakeResponse, ProduceResponse
 from kwire.producer.methods import ProducerMethods, T
 from kwire.producer.producer_request import DeliveryOptions
+from kwire.protocol import Response
+from kwire.protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire.simulation.conduct import Conduct
 from kwire.simulation.group_history import MemberEventKind, TopicPartition
 from kwire.simulation.members import CallbackFailedError, Process
@@ -49,6 +52,8 @@ class _Client(ProducerClient):
         self._net, self._client_name, self._random = net, name, random
         self.thread: SimulatedThread
         self._conduct: Conduct | None = None
+        # A broker may apply an InitProducerId later that had no response: then it fences this producer, as Java's.
+        self.has_unanswered_init = False
         super().__init__("kwire.Producer", bootstrap, {**options, "client_id": name, "telemetry": False}, _declined)
         self.conduct = self._conduct = Conduct(name, self.settings, net.world.now)
 
@@ -62,7 +67,18 @@ class _Client(ProducerClient):
         return Random(self._random.getrandbits(64))
 
     def _watch(self, call: PendingRequest, now: float) -> PendingRequest:
+        if call.api is InitProducerIdRequest:
+            call.on_done = partial(self._note_init, call.on_done)
         return call if self._conduct is None else self._conduct.watch(call, self.thread.view_for("produce"))
+
+    def _note_init(
+        self,
+        on_done: Callable[[Response | KwireError | None, float], None],
+        result: Response | KwireError | None,
+        now: float,
+    ) -> None:
+        self.has_unanswered_init |= isinstance(result, KwireError)
+        on_done(result, now)
 
 
 class TransactionalProducer(ProducerMethods):
@@ -79,6 +95,10 @@ class TransactionalProducer(ProducerMethods):
     @property
     def conduct(self) -> Conduct:
         return self._core.conduct
+
+    @property
+    def has_unanswered_init(self) -> bool:
+        return self._core.has_unanswered_init
 
     def send(self, topic: str, value: bytes, partition: int) -> ProduceResponse:
         """Append a record; raise BufferFullError, never wait for memory."""
@@ -212,9 +232,10 @@ class CopyProcess(Process):
         await self.producer.send_offsets(batch, self.consumer, _STEP_SECONDS)
 
     def _check_cause(self, error: Exception) -> None:
-        """Note an error that ends the producer, though neither its timeout nor another process did."""
+        """Note an error that ends the producer, though no timeout, other process or late InitProducerId did."""
         is_early = self.world.now() < self._began + self._timeout
-        if isinstance(error, FatalError) and is_early and self.member.processes[-1] is self:
+        is_own = isinstance(error, FencedError) and self.producer.has_unanswered_init
+        if isinstance(error, FatalError) and is_early and not is_own and self.member.processes[-1] is self:
             self.member.history.unexpected.append(f"{self.name}: {type(error).__name__}: {error}")
 
     def _ended(self, error: BaseException | None) -> None:

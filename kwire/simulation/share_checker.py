@@ -2,7 +2,8 @@
 
 two holders      a record was locked for a member although another one's lock had not ended, in a run without faults
                  that end locks early
-done twice       a record was accepted or rejected, with the broker's confirmation, by two deliveries
+done twice       a record was accepted or rejected, with the broker's confirmation, by two deliveries; a member that had
+                 both before it was done is told so for the second, too: Kafka ignores what comes late
 delivered again  a record was delivered although the broker had confirmed that it is done; a response that a frozen
                  member reads late is none, if the broker had locked its records before
 undelivered      a record was never delivered, or not again after it was released
@@ -11,6 +12,7 @@ wrong record     a member got something else than the log has at this offset
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from kwire.simulation.checker import Anomaly
@@ -28,6 +30,9 @@ def anomalies_of_share_group(
     if lock_seconds is not None:
         yield from _two_holders(history, lock_seconds)
     done: dict[tuple[TopicPartition, int], str] = {}
+    # How often a member has a record in its hands, and of these, how often still when it was done.
+    in_hand: Counter[tuple[str, TopicPartition, int]] = Counter()
+    late: Counter[tuple[str, TopicPartition, int]] = Counter()
     early: set[tuple[str, TopicPartition, int]] = set()  # locked for a member before it was done, and not handed out
     for event in history.events:
         if isinstance(event, CommittedEvent) or event.offset < 0:
@@ -44,8 +49,16 @@ def anomalies_of_share_group(
             if key in done and (event.member, *key) not in early:
                 yield Anomaly("delivered again", f"{where}: {done[key]}")
             early.discard((event.member, *key))
+            in_hand[event.member, *key] += 1
+        elif event.kind in ("released", "unsure"):
+            in_hand[event.member, *key] -= 1
         elif event.kind in _DONE:
-            if key in done:
+            in_hand[event.member, *key] -= 1
+            if key not in done:
+                late[event.member, *key] = in_hand[event.member, *key]
+            elif late[event.member, *key] > 0:
+                late[event.member, *key] -= 1
+            else:
                 yield Anomaly("done twice", f"{where}: {done[key]}")
             done[key] = f"{event.kind} by {event.member} at {event.at:.3f} s"
     for partition, log in logs.items():
@@ -56,11 +69,13 @@ def anomalies_of_share_group(
 
 def _two_holders(history: GroupHistory, lock_seconds: float) -> Iterator[Anomaly]:
     held: dict[tuple[TopicPartition, int], tuple[str, float]] = {}  # by whom, and until when
+    gone: set[str] = set()  # what they had still asked for, the broker locks and gives up with their connections
     for event in history.events:
         if isinstance(event, CommittedEvent):
             continue
         key = event.partition, event.offset
         if event.kind in ("closing", "ended"):
+            gone.add(event.member)
             for one in [one for one, (member, _) in held.items() if member == event.member]:
                 del held[one]
         elif event.kind == "acquired":
@@ -71,6 +86,7 @@ def _two_holders(history: GroupHistory, lock_seconds: float) -> Iterator[Anomaly
                     f"{event.partition[0]}-{event.partition[1]} {event.offset}: {event.member} at {event.at:.3f} s, "
                     f"and {holder} has it until {until:.3f} s",
                 )
-            held[key] = event.member, event.at + lock_seconds
+            if event.member not in gone:
+                held[key] = event.member, event.at + lock_seconds
         elif event.kind in ("chosen", "unsure", "released"):
             held.pop(key, None)

@@ -987,6 +987,18 @@ def test_who_sends_a_leave(instance: str | None, mode: str, sends: bool) -> None
     assert world.caller.kinds() == ["assigned", "revoked"]
 
 
+def test_a_member_that_leaves_before_its_sync_is_written_names_the_generation_that_it_joined() -> None:
+    """The response to its JoinGroup and the order to leave reach the loop in one turn."""
+    world = World()
+    world.join(3)
+    world.leave("remain")
+    sync = world.turn_one("SyncGroup")
+    assert world.has_left()
+    assert (sync.request.generation_id, sync.request.member_id) == (3, "m")
+    respond_sync(sync, *T)
+    assert world.turn(60.0) == []
+
+
 @pytest.mark.parametrize("at", ["subscribed", "joining", "syncing", "assigning", "stable", "revoking", "fatal"])
 def test_s31_leaving_ends_at_every_state_with_a_silent_coordinator(at: str) -> None:
     """S31 (RDK #4528, CKP #1667)."""

@@ -49,6 +49,16 @@ def test_done_twice() -> None:
     assert kinds(*story, ("a", "accepted", 0), ("b", "rejected", 0)) == {"done twice"}
 
 
+def test_what_a_member_had_twice_before_it_was_done_is_not_done_twice() -> None:
+    """Kafka confirms acknowledgements of offsets that its window has passed, and ignores them."""
+    twice: list[tuple[str, MemberEventKind, int]] = [("a", "handed", 0), ("a", "handed", 0)]
+    ends: list[tuple[str, MemberEventKind, int]] = [("a", "accepted", 0), ("a", "rejected", 0)]
+    assert not kinds(*twice, *ends)
+    assert kinds(*twice, *ends, ("a", "accepted", 0)) == {"done twice"}
+    assert kinds(*twice, ("a", "unsure", 0), *ends) == {"done twice"}
+    assert kinds(twice[0], *ends) == {"done twice"}
+
+
 def test_wrong_record() -> None:
     assert kinds(("a", "handed", 0), ("a", "accepted", 0), value=b"1") == {"wrong record"}
 
@@ -63,6 +73,7 @@ def test_two_holders() -> None:
         ((("a", "handed", 0), ("c", "ended", -1)), {"two holders"}),
         ((("a", "handed", 0), ("a", "ended", -1)), set()),
         ((("a", "handed", 0),) * 3, set()),  # its lock has ended
+        ((("a", "ended", -1), ("a", "acquired", 0)), set()),  # a request that was on its way when it was killed
     ):
         assert kinds(("a", "acquired", 0), *between, ("b", "acquired", 0), end, lock=3.5) == found
         assert not kinds(("a", "acquired", 0), *between, ("b", "acquired", 0), end)
