@@ -124,11 +124,12 @@ def controls() -> list[Case]:
             found += [Case(mode, victim, step, without=DECISION) for step in steps]
             found += [Case(mode, victim, step, without=MARKER) for step in (AFTER_DECISION, COMPLETED)]
         found += [
-            Case(mode, HOLD, LEAD_PRODUCING, TWO_DRIVERS, FENCING),
             Case(mode, WORKER, AFTER_DECISION, MARKER_EXPIRED, REFUSAL),
             Case(mode, kind=CHECKPOINT_DELETED, without=REFUSAL),
         ]
     found += [
+        # With sides nothing is doubled even so: the second driver has aborted the first one's, as a dead run's.
+        Case(INLINE, HOLD, LEAD_PRODUCING, TWO_DRIVERS, FENCING),
         *(Case(SIDES, victim, AFTER_DECISION, without=COMPLETION) for victim in (WORKER, DRIVER)),
         Case(SIDES, EXECUTOR, SIDE_PRODUCING, without=DECISION),
         Case(SIDES, EXECUTOR, SIDE_PREPARED, STAGE_RETRY, DECISION),

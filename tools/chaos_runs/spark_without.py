@@ -91,9 +91,9 @@ def _share_no_id() -> None:
 
     requests: Any = TransactionRequests
     begin = requests.begin
-    own = uuid.uuid4().hex
 
     def begin_own(self: Any, name: str, timeout_ms: int) -> Any:
+        own = self.__dict__.setdefault("_own", uuid.uuid4().hex)
         return begin(self, name if side_prefix("") in name else f"{name}-{own}", timeout_ms)
 
     requests.begin = begin_own
