@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
 import pickle
 import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from brokers.certificates import make_certificates
 
 import kwire
-from kwire import Sasl
+import kwire.aio
+from kwire import Sasl, Tls
 from kwire.broker import AwsMskValidator, Cluster, OAuthValidator, SaslServer
+from kwire.capture.exchange_json import exchange_to_json
 from kwire.cluster import ClientConfig
 from kwire.errors import KwireError
 from kwire.tap import Tap
@@ -58,11 +63,103 @@ def test_no_secret_is_written(name: str, accepts: bool, caplog: pytest.LogCaptur
             try:
                 admin.topics.list(timeout=3)
             except KwireError as error:
-                texts += ["".join(traceback.format_exception(error)), repr(error), repr(error.__dict__)]
-                texts.append(pickle.dumps(error).decode("latin-1"))
+                texts += of_chain(error)
     texts.append(caplog.text)
     for secret in secrets():
         assert not [text for text in texts if secret in text]
+
+
+def of_chain(error: BaseException | None) -> Iterator[str]:
+    """Yield all that an error and its causes, groups and contexts have to say, and their pickles."""
+    if error is None:
+        return
+    yield from ("".join(traceback.format_exception(error)), str(error), repr(error), repr(error.args))
+    yield from (repr(error.__dict__), repr(getattr(error, "__notes__", ())))
+    if isinstance(error, KwireError):
+        yield pickle.dumps(error).decode("latin-1")
+    for one in (error.__cause__, error.__context__, *getattr(error, "exceptions", ())):
+        yield from of_chain(one)
+
+
+def use_producer(bootstrap: str, sasl: Sasl) -> Iterator[str]:
+    with kwire.Producer(bootstrap, sasl=sasl, delivery_timeout_ms=1_500) as producer:
+        response = producer.send("t", b"x")
+        yield from of_chain(response.exception(30))
+        yield from (repr(producer), repr(response), str(producer.explain("t")), repr(producer.metrics()))
+
+
+def use_consumer(bootstrap: str, sasl: Sasl) -> Iterator[str]:
+    with kwire.Consumer(bootstrap, group="g", sasl=sasl, request_timeout_ms=1_500) as consumer:
+        consumer.subscribe(["t"])
+        try:
+            consumer.poll(timeout=1)
+            consumer.end_offsets([("t", 0)], timeout=2)
+        except KwireError as error:
+            yield from of_chain(error)
+        yield from (repr(consumer), str(consumer.explain()), repr(consumer.metrics()), repr(consumer._options))
+
+
+def use_asyncio(bootstrap: str, sasl: Sasl) -> Iterator[str]:
+    async def main() -> list[str]:
+        async with kwire.aio.Admin(bootstrap, sasl=sasl, request_timeout_ms=1_500) as admin:
+            try:
+                await admin.topics.create("new", timeout=3)
+            except KwireError as error:
+                return [repr(admin), *of_chain(error)]
+            return [repr(admin)]
+
+    yield from asyncio.run(main())
+
+
+@pytest.mark.parametrize("use", [use_producer, use_consumer, use_asyncio])
+@pytest.mark.parametrize("accepts", [False, True])
+def test_no_client_writes_a_secret_and_no_tap_shows_one(
+    use: Callable[[str, Sasl], Iterator[str]], accepts: bool, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """All mechanisms in turn, through a tap that records, with all logs at DEBUG."""
+    server = SaslServer(
+        {"alice": PLANTED if accepts else "other"},
+        oauth=OAuthValidator(jwks=ISSUER.jwks(), audience="kafka" if accepts else "others"),
+        aws=AwsMskValidator({"AK": PLANTED if accepts else "other"}),
+    )
+    texts: list[str] = []
+    shown: list[str] = []
+    with (
+        TokenServer(ISSUER) as issuer,
+        Cluster(1, topics={"t": 1}, sasl=server) as cluster,
+        Tap(
+            cluster.bootstrap,
+            record=tmp_path / "tap.pcapng",
+            on_exchange=lambda one: shown.append(json.dumps(exchange_to_json(one, annotate=True))),
+        ) as tap,
+        caplog.at_level(logging.DEBUG),
+    ):
+        for name in ("PLAIN", "SCRAM", "callable", "client credentials", "AWS_MSK_IAM"):
+            texts += use(tap.address, credentials(issuer.url)[name])
+    texts += [*shown, caplog.text, (tmp_path / "tap.pcapng").read_bytes().decode("latin-1")]
+    assert b"AWS_MSK_IAM" in (tmp_path / "tap.pcapng").read_bytes()
+    assert any("kwire" in record.name for record in caplog.records)
+    assert any("SaslAuthenticate" in line for line in shown)
+    # Tokens and signed requests are secrets, too, while they hold.
+    for secret in (*secrets(), "eyJhbGci", "x-amz-signature"):
+        found = [text[max(0, text.index(secret) - 200) :][:300] for text in texts if secret in text]
+        assert not found
+
+
+def test_the_password_of_a_key_is_not_written(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path)
+    for key_file, key_password in ((files.client_locked_key_file, PLANTED), (files.client_key_file, PLANTED)):
+        tls = Tls(str(files.ca_file), str(files.client_cert_file), str(key_file), key_password)
+        texts = [repr(tls)]
+        try:
+            with kwire.Admin("localhost:1", tls=tls, request_timeout_ms=500) as admin:
+                texts.append(repr(admin._config))
+                admin.topics.list(timeout=1)
+        except KwireError as error:
+            texts += of_chain(error)
+        assert len(texts) > 2
+        for secret in secrets():
+            assert not [text for text in texts if secret in text]
 
 
 def secrets() -> list[str]:
