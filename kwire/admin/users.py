@@ -48,8 +48,11 @@ class UserAdmin(Noun):
     ) -> Results[str, ScramUser]:
         """Return all users that have SCRAM passwords, or these. RESOURCE_NOT_FOUND is the error of one without."""
         names = None if users is None else checked_names("users", users)
+        if names is not None and not names:
+            return Results({})
         user = DescribeUserScramCredentialsRequest.User
-        wanted = None if names is None else [user(name=one) for one in names]
+        # An empty list means all. So does null, but for it Kafka's brokers send no response to who may not ask.
+        wanted = [user(name=one) for one in names or ()]
         request = DescribeUserScramCredentialsRequest(users=wanted)
         response: DescribeUserScramCredentialsResponse = await self._ask(
             ToAny(), DescribeUserScramCredentialsRequest, lambda version: request, self._deadline(timeout)
