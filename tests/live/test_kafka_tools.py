@@ -13,9 +13,10 @@ from brokers.jars import fetch_jars
 from brokers.java import java_command
 from brokers.process import run_java
 
-from kwire import Admin, Producer
-from kwire.admin import Acl
+from kwire import Admin, Producer, ShareConsumer
+from kwire.admin import Acl, AclFilter
 from kwire.broker import Cluster
+from tests.waiting import wait_until
 
 Run = Callable[..., str]
 _SETTINGS = {"authorizer": True, "super_users": "User:ANONYMOUS"}
@@ -98,3 +99,77 @@ def test_partitions_are_reassigned(run: Run, cluster: Cluster, tmp_path: Path) -
     printed = run("reassign.ReassignPartitionsCommand", "--verify", "--reassignment-json-file", str(plan))
     assert "Reassignment of partition t-0 is completed." in printed
     assert cluster.leader("t", 0) == 3
+
+
+def test_topics_and_records_change(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+    with Admin(cluster.bootstrap) as admin:
+        run("TopicCommand", "--create", "--topic", "new", "--partitions", "2", "--config", "retention.ms=5000")
+        assert len(admin.topics.describe("new").partitions) == 2
+        run("TopicCommand", "--alter", "--topic", "new", "--partitions", "3")
+        assert len(admin.topics.describe("new").partitions) == 3
+        entity = ["--entity-type", "topics", "--entity-name", "new"]
+        run("kafka.admin.ConfigCommand", "--alter", *entity, "--add-config", "retention.ms=6000")
+        assert admin.configs.get(topic="new")["retention.ms"].value == "6000"
+        run("kafka.admin.ConfigCommand", "--alter", *entity, "--delete-config", "retention.ms")
+        assert admin.configs.get(topic="new")["retention.ms"].value != "6000"
+        with Producer(cluster.bootstrap) as producer:
+            producer.send_many("new", [b"x"] * 5, partitions=0).result(10)
+        assert "new:0:5" in run("GetOffsetShell", "--topic-partitions", "new:0")
+        plan = tmp_path / "records.json"
+        plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "new", "partition": 0, "offset": 3}]}))
+        assert "low_watermark: 3" in run("DeleteRecordsCommand", "--offset-json-file", str(plan))
+        assert "new:0:3" in run("GetOffsetShell", "--topic-partitions", "new:0", "--time", "earliest")
+        run("TopicCommand", "--delete", "--topic", "new")
+        assert not admin.topics.exists("new")
+
+
+def test_rights_change(run: Run, cluster: Cluster) -> None:
+    rule = ["--allow-principal", "User:bob", "--operation", "Write", "--topic", "t"]
+    with Admin(cluster.bootstrap) as admin:
+        run("AclCommand", "--add", *rule)
+        bobs = AclFilter(principal="User:bob")
+        assert admin.acls.find(bobs) == [Acl.allow("User:bob", "write").on(topic="t")]
+        run("AclCommand", "--remove", "--force", *rule)
+        assert admin.acls.find(bobs) == []
+
+
+def test_groups_change(run: Run, cluster: Cluster) -> None:
+    tool = "consumer.group.ConsumerGroupCommand"
+    with Admin(cluster.bootstrap) as admin:
+        admin.groups.set_offsets("mine", {("t", 0): 1})
+        printed = run(tool, "--reset-offsets", "--group", "mine", "--topic", "t:0", "--to-earliest", "--execute")
+        assert "t" in printed
+        assert admin.groups.offsets("mine")["t", 0].offset == 0
+        run(tool, "--delete-offsets", "--group", "mine", "--topic", "t:0")
+        assert admin.groups.offsets("mine") == {}
+        admin.groups.set_offsets("mine", {("t", 0): 1})
+        run(tool, "--delete", "--group", "mine")
+        assert "mine" not in [one.id for one in admin.groups.list()]
+
+
+def test_share_groups(run: Run, cluster: Cluster) -> None:
+    tool = "consumer.group.ShareGroupCommand"
+    with Admin(cluster.bootstrap) as admin, ShareConsumer(cluster.bootstrap, group="sg") as consumer:
+        consumer.subscribe(["t"])
+        wait_until(lambda: consumer.poll(timeout=1))
+        assert "sg" in run(tool, "--list")
+        described = run(tool, "--describe", "--group", "sg", "--members")
+        assert "sg" in described
+        assert "t:" in described
+        consumer.close()
+        assert "sg" in run(tool, "--describe", "--group", "sg", "--offsets")
+        run(tool, "--reset-offsets", "--group", "sg", "--topic", "t", "--to-latest", "--execute")
+        assert admin.groups.offsets("sg")["t", 0].offset == admin.offsets.list([("t", 0)], "latest")["t", 0].offset
+        run(tool, "--delete-offsets", "--group", "sg", "--topic", "t")
+        run(tool, "--delete", "--group", "sg")
+        assert "sg" not in [one.id for one in admin.groups.list()]
+
+
+def test_a_transaction_is_ended_by_force(run: Run, cluster: Cluster) -> None:
+    with Producer(cluster.bootstrap, transactional_id="open") as producer, Admin(cluster.bootstrap) as admin:
+        producer.begin()
+        producer.send("t", b"x", partition=1).result(10)
+        assert "Ongoing" in run("TransactionsCommand", "describe", "--transactional-id", "open")
+        run("TransactionsCommand", "forceTerminateTransaction", "--transactionalId", "open")
+        wait_until(lambda: admin.transactions.describe("open").started_at is None)
+        producer.close(0)
