@@ -15,6 +15,7 @@ latency, packet numbers, problems. Passwords and tokens are masked by default. `
     frames.py         frames out of a byte stream, and how to find the next frame after a gap
     pairing.py        which response belongs to which request
     streams.py        every TCP stream of a capture that looks like Kafka's: `read_capture`
+    tls.py            TLS connections decrypted by a key log: `KeyLog`
     decoded_frame.py  one frame decoded as far as its bytes make sense
     field_reader.py   headers and record batches, field by field
     exchange.py       a request with its response, decoded: `read_exchanges`
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         pair_frames,
     )
     from kwire.capture.streams import read_capture
+    from kwire.capture.tls import KeyLog
 
 __all__ = [
     "HEAD_BYTES",
@@ -64,6 +66,7 @@ __all__ = [
     "CapturedFrame",
     "Exchange",
     "ExchangeDecoder",
+    "KeyLog",
     "PrefixedFile",
     "Remark",
     "RequestPair",
@@ -83,6 +86,7 @@ _FILES = {
     "Exchange": "exchange",
     "ExchangeDecoder": "exchange",
     "HEAD_BYTES": "packets",
+    "KeyLog": "tls",
     "PrefixedFile": "packets",
     "Remark": "pairing",
     "RequestPair": "pairing",

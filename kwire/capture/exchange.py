@@ -22,6 +22,7 @@ from kwire.capture.names import NO_ID, topic_ids
 from kwire.capture.pairing import CapturedConnection, CapturedFrame, Remark, RequestPair, pair_frames
 from kwire.capture.secrets import MASKED, Redaction, mask_token
 from kwire.capture.streams import read_capture
+from kwire.capture.tls import KeyLog
 from kwire.errors import DecodeError, KwireError
 from kwire.protocol import Api, ApiKey
 
@@ -115,16 +116,17 @@ class Exchange:
 
 def read_exchanges(
     source: str | os.PathLike[str] | BinaryIO, *, ports: Collection[int] = (), redaction: Redaction = MASKED,
-    on_remark: Callable[[Remark], object] | None = None,
+    on_remark: Callable[[Remark], object] | None = None, key_log: KeyLog | None = None,
 ) -> Iterator[Exchange]:  # fmt: skip
     """Yield the exchanges of a capture, each as soon as it is complete.
 
     `source` is a file or its path: pcap or pcapng, also in gzip. With `ports`, only connections to brokers on these
-    ports are read. `on_remark` gets what could not be read; `redaction` says what is masked.
+    ports are read. `on_remark` gets what could not be read; `redaction` says what is masked. `key_log` has the secrets
+    of TLS connections: `kwire.capture.KeyLog(path)`.
     """
     decoder = ExchangeDecoder(redaction=redaction)
     with open(source, "rb") if isinstance(source, str | os.PathLike) else nullcontext(source) as file:
-        for found in pair_frames(read_capture(file, ports=ports)):
+        for found in pair_frames(read_capture(file, ports=ports, key_log=key_log)):
             if not isinstance(found, Remark):
                 yield decoder.decode(found)
             elif on_remark is not None:

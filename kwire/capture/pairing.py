@@ -33,11 +33,12 @@ _UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 
 @dataclass(frozen=True, slots=True)
 class CapturedConnection:
-    """The two sides of a connection; `number` counts Kafka connections from 1."""
+    """The two sides of a connection; `number` counts Kafka connections from 1. `is_tls`: it was decrypted."""
 
     number: int
     client: str
     broker: str
+    is_tls: bool = False
 
     def __str__(self) -> str:
         return f"{self.client} > {self.broker}"

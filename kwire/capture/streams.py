@@ -29,6 +29,7 @@ from kwire.capture.tcp import (
     StreamData,
     maybe_segment,
 )
+from kwire.capture.tls import NO_HANDSHAKE, KeyLog, TlsConnection, is_client_hello
 from kwire.errors import DecodeError
 
 # As the size of a Kafka frame these would be 350 MB or more.
@@ -36,7 +37,7 @@ _TLS_RECORD = (b"\x15\x03", b"\x16\x03", b"\x17\x03")
 _HEAD_BYTES = 300
 
 # Why a connection is not read.
-TLS = "encrypted with TLS: capture on a plaintext listener"
+TLS = "encrypted with TLS: give the key log of a side (--keylog), or capture on a plaintext listener"
 ANOTHER_PROTOCOL = "another protocol than Kafka"
 NO_REQUEST = "it has no Kafka requests"
 
@@ -46,9 +47,11 @@ class TcpStream:
 
     def __init__(
         self, sides: tuple[Endpoint, Endpoint], broker_ports: Collection[int], frame_bytes_max: int,
-        numbers: Iterator[int],
+        numbers: Iterator[int], key_log: KeyLog | None = None,
     ) -> None:  # fmt: skip
         self.sides = sides
+        self._key_log = key_log
+        self._tls: TlsConnection | None = None
         self.rejected: str | None = None  # why it is not read
         self.bytes = 0  # captured or missing, of both sides
         self._frame_bytes_max = frame_bytes_max
@@ -109,12 +112,28 @@ class TcpStream:
 
     def _process(self, side: int, events: Iterator[Event]) -> Iterator[CaptureEvent]:
         for event in events:
-            if self._matcher is not None:
-                yield from self._matcher.feed(side, event)
-            elif self.rejected is None:
-                self._decide(side, event)
-                self._buffer(side, event)
-                yield from self._process_decided()
+            if self.rejected is None and self._key_log is not None:
+                self._find_tls(side, event, self._key_log)
+            if self._tls is None:
+                yield from self._process_plain(side, event)
+                continue
+            for plain in self._tls.feed(side, event):
+                yield from self._process_plain(side, plain)
+            if self._tls.failure is not None and self._matcher is None:
+                self.rejected = self._tls.failure
+
+    def _process_plain(self, side: int, event: Event) -> Iterator[CaptureEvent]:
+        if self._matcher is not None:
+            yield from self._matcher.feed(side, event)
+        elif self.rejected is None:
+            self._decide(side, event)
+            self._buffer(side, event)
+            yield from self._process_decided()
+
+    def _find_tls(self, side: int, event: Event, key_log: KeyLog) -> None:
+        """Decrypt from now on if the first bytes of the connection are a ClientHello."""
+        if self._tls is None and not any(self._heads) and isinstance(event, StreamData) and is_client_hello(event.data):
+            self._tls = TlsConnection(key_log, side)
 
     def _process_decided(self) -> Iterator[CaptureEvent]:
         if self.rejected is not None:
@@ -132,7 +151,7 @@ class TcpStream:
             head += event.data[:_HEAD_BYTES]
         # Without the first bytes, a later TLS record shows it; most begin a segment.
         if head.startswith(_TLS_RECORD) or (event.is_start and _is_tls_record(event.data)):
-            self.rejected = TLS
+            self.rejected = TLS if self._key_log is None else NO_HANDSHAKE
             return
         if self._client is not None:
             return
@@ -158,7 +177,8 @@ class TcpStream:
 
     def _begin(self, client: int) -> Iterator[CaptureEvent]:
         """Process all buffered events: the connection is Kafka's."""
-        connection = CapturedConnection(next(self._numbers), str(self.sides[client]), str(self.sides[1 - client]))
+        client_end, broker_end = str(self.sides[client]), str(self.sides[1 - client])
+        connection = CapturedConnection(next(self._numbers), client_end, broker_end, is_tls=self._tls is not None)
         self._matcher = ResponseMatcher(connection, client, self._frame_bytes_max, in_step=self._opener is not None)
         undecided, self._undecided = self._undecided, deque()
         for side, event in undecided:
@@ -176,14 +196,16 @@ FRAME_BYTES_MAX = 100 * 1024 * 1024
 
 
 def read_capture(
-    file: BinaryIO, *, ports: Collection[int] = (), frame_bytes_max: int = FRAME_BYTES_MAX
-) -> Iterator[CaptureEvent]:
+    file: BinaryIO, *, ports: Collection[int] = (), frame_bytes_max: int = FRAME_BYTES_MAX,
+    key_log: KeyLog | None = None,
+) -> Iterator[CaptureEvent]:  # fmt: skip
     """Yield the frames of a capture as they become complete, and remarks on what could not be read.
 
     With `ports`, read only connections to brokers on these ports; without, all that look like Kafka's. Of a larger
-    frame than `frame_bytes_max` only the beginning is kept. A damaged file ends with a Remark.
+    frame than `frame_bytes_max` only the beginning is kept. A damaged file ends with a Remark. With `key_log`, TLS
+    connections are read whose secrets it has.
     """
-    table = _Connections(frozenset(ports), frame_bytes_max)
+    table = _Connections(frozenset(ports), frame_bytes_max, key_log)
     skipped: SkippedPackets = Counter()
     problem = None
     try:
@@ -204,8 +226,9 @@ def read_capture(
 class _Connections:
     """Open TCP streams by their two ends; the one that was silent longest is first."""
 
-    def __init__(self, ports: frozenset[int], frame_bytes_max: int) -> None:
+    def __init__(self, ports: frozenset[int], frame_bytes_max: int, key_log: KeyLog | None) -> None:
         self._ports = ports
+        self._key_log = key_log
         self._frame_bytes_max = frame_bytes_max
         self._open: OrderedDict[frozenset[Endpoint], TcpStream] = OrderedDict()
         self._numbers = count(1)
@@ -222,7 +245,7 @@ class _Connections:
             stream = None
         if stream is None:
             sides = (segment.source, segment.target)
-            stream = TcpStream(sides, self._ports, self._frame_bytes_max, self._numbers)
+            stream = TcpStream(sides, self._ports, self._frame_bytes_max, self._numbers, self._key_log)
             self._open[ends] = stream
             if len(self._open) > CONNECTIONS_MAX:
                 yield from self._close(next(iter(self._open)))

@@ -112,6 +112,18 @@ def _parse_where(ctx: click.Context, param: click.Parameter, value: str | None) 
     return Filter(value)
 
 
+def _read_key_log(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    if value is None:
+        return None
+    from kwire.capture import KeyLog
+
+    return KeyLog(value)
+
+
+key_log_option = click.option(
+    "--keylog", "key_log", metavar="FILE", callback=_read_key_log,
+    help="In a capture: decrypt TLS by this key log, which a client or broker wrote (SSLKEYLOGFILE).",
+)  # fmt: skip
 where_option = click.option(
     "-w", "--where", "where", metavar="EXPR", callback=_parse_where,
     help='Only exchanges for which this is true: api == Produce and ms > 100, topic ~ "order*", error != NONE, '

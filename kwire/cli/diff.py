@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kwire.cli.arguments import where_option
+from kwire.cli.arguments import key_log_option, where_option
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options
 
 if TYPE_CHECKING:
+    from kwire.capture import KeyLog
     from kwire.capture.filters import Filter
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
@@ -20,6 +21,7 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 @click.argument("a", metavar="A", type=_FILE)
 @click.argument("b", metavar="B", type=_FILE)
 @where_option
+@key_log_option
 @click.option(
     "--fail-on",
     "limits_text",
@@ -28,7 +30,7 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
     help="Exit with 1 if B differs in one of: errors, versions, order, any, requests+10%, p50+20%, p95+20%.",
 )
 @output_options
-def command(a: str, b: str, where: Filter | None, limits_text: str, output: Output) -> ExitCode:
+def command(a: str, b: str, where: Filter | None, key_log: KeyLog | None, limits_text: str, output: Output) -> ExitCode:
     """What differs between two captures.
 
     Compared by client and API are numbers and sizes of requests, versions, records in a batch, latencies, error codes,
@@ -43,7 +45,10 @@ def command(a: str, b: str, where: Filter | None, limits_text: str, output: Outp
     from kwire.capture.comparison import Limits, compare, facts_of
 
     limits = Limits(limits_text)
-    facts = [facts_of(one for one in read_exchanges(path) if where is None or where.accepts(one)) for path in (a, b)]
+    facts = [
+        facts_of(one for one in read_exchanges(path, key_log=key_log) if where is None or where.accepts(one))
+        for path in (a, b)
+    ]
     found = list(compare(*facts))
     failed = [one for one in found if limits.is_exceeded(one)]
     if output.is_table:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kwire.cli.arguments import key_log_option
 from kwire.cli.error_report import ExitCode
 from kwire.cli.junit import Case, junit_xml
 from kwire.cli.output import Output, counted, output_options, printable
@@ -16,6 +17,7 @@ from kwire.errors import ConfigurationError
 from kwire.version import VERSION
 
 if TYPE_CHECKING:
+    from kwire.capture import KeyLog
     from kwire.lint import Finding, LintReport
 
 _SARIF_LEVELS = {"error": "error", "warn": "warning", "info": "note"}
@@ -37,6 +39,7 @@ _SARIF_LEVELS = {"error": "error", "warn": "warning", "info": "note"}
     "--assume", multiple=True, metavar="NAME=VALUE",
     help="What a capture does not tell of clients: max.poll.interval.ms, session.timeout.ms, transaction.timeout.ms.",
 )  # fmt: skip
+@key_log_option
 @click.option("--explain", metavar="ID", help="Explain a rule, or all, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, one for each finding.")
 @click.option("--sarif", is_flag=True, help="SARIF 2.1.0, which code hosts show.")
@@ -44,7 +47,8 @@ _SARIF_LEVELS = {"error": "error", "warn": "warning", "info": "note"}
 @output_options
 def command(
     files: Sequence[str], select: Sequence[str], ignore: Sequence[str], fail_on: str, rule_file: str | None,
-    assume: Sequence[str], explain: str | None, as_json: bool, sarif: bool, junit: bool, output: Output,
+    assume: Sequence[str], key_log: KeyLog | None, explain: str | None, as_json: bool, sarif: bool, junit: bool,
+    output: Output,
 ) -> ExitCode:  # fmt: skip
     """Say what clients and brokers do wrong in captures.
 
@@ -63,7 +67,7 @@ def command(
     if not files:
         raise click.UsageError("no capture given: name a pcap or pcapng file, or --explain ID")
     settings = Settings.of(select, ignore, rule_file=rule_file, assume=_assumed(assume))
-    reports = {path: lint_file(path, settings) for path in files}
+    reports = {path: lint_file(path, settings, key_log=key_log) for path in files}
     if sarif:
         output.json(_sarif(reports))
     elif junit:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kwire.cli.arguments import where_option
+from kwire.cli.arguments import key_log_option, where_option
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options, printable
 from kwire.cli.tap import parse_address
 
 if TYPE_CHECKING:
-    from kwire.capture import Exchange
+    from kwire.capture import Exchange, KeyLog
     from kwire.capture.filters import Filter
     from kwire.tap import Replayed
 
@@ -44,12 +44,13 @@ def _parse_serve(ctx: click.Context, param: click.Parameter, value: str | None) 
 @click.option("--strict", is_flag=True, help="With --serve: give no response to a request that the capture lacks.")
 @click.option("--port", "ports", type=int, multiple=True, help="Only connections to brokers on this port.")
 @where_option
+@key_log_option
 @functools.partial(connection_options, needs_address=False)
 @output_options
 def command(
     source: str, to: str | None, serve: tuple[str, int] | None, writes: bool, speed: float | None,
-    maps: tuple[str, ...], strict: bool, ports: tuple[int, ...], where: Filter | None, connection: ConnectionOptions,
-    output: Output,
+    maps: tuple[str, ...], strict: bool, ports: tuple[int, ...], where: Filter | None, key_log: KeyLog | None,
+    connection: ConnectionOptions, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Send a capture's requests to a broker, or serve its responses.
 
@@ -67,7 +68,7 @@ def command(
     address = to or connection.bootstrap
     if (serve is None) == (to is None) and not (serve is None and address):
         raise click.UsageError("give either --to HOST:PORT or --serve HOST:PORT")
-    exchanges = [one for one in _exchanges(source, ports, output) if where is None or where.accepts(one)]
+    exchanges = [one for one in _exchanges(source, ports, key_log, output) if where is None or where.accepts(one)]
     if serve is not None:
         return _serve(exchanges, serve, strict, output)
     return _send(exchanges, connection, address, writes, speed, _topics(maps), output)
@@ -154,7 +155,7 @@ def _topics(maps: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _exchanges(source: str, ports: tuple[int, ...], output: Output) -> Any:
+def _exchanges(source: str, ports: tuple[int, ...], key_log: KeyLog | None, output: Output) -> Any:
     from kwire.capture import Remark, read_exchanges
     from kwire.capture.secrets import Redaction
 
@@ -162,4 +163,4 @@ def _exchanges(source: str, ports: tuple[int, ...], output: Output) -> Any:
         if remark.is_problem:
             output.note(remark.text)
 
-    return read_exchanges(source, ports=ports, redaction=Redaction(secrets=False), on_remark=note)
+    return read_exchanges(source, ports=ports, redaction=Redaction(secrets=False), on_remark=note, key_log=key_log)

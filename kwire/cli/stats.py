@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
+from kwire.cli.arguments import key_log_option
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, output_options
 
 if TYPE_CHECKING:
+    from kwire.capture import KeyLog
     from kwire.lint.statistics import Row, Statistics
 
 _BY = ("api", "client", "topic", "connection", "broker")
@@ -39,11 +41,13 @@ def parse_seconds(text: str) -> float:
 @click.option("--by", type=click.Choice(_BY), default="api", show_default=True, help="What a row is.")
 @click.option("--every", metavar="TIME", help="A table for each such time, such as 1s or 500ms. Default: one for all.")
 @click.option("--port", "ports", type=int, multiple=True, help="Only connections to brokers on this port.")
+@key_log_option
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, one for each row.")
 @output_options
 def command(
-    source: BinaryIO, by: Any, every: str | None, ports: tuple[int, ...], as_json: bool, output: Output
-) -> ExitCode:
+    source: BinaryIO, by: Any, every: str | None, ports: tuple[int, ...], key_log: KeyLog | None, as_json: bool,
+    output: Output,
+) -> ExitCode:  # fmt: skip
     """Count a capture: rates, sizes, latencies, errors, records.
 
     A row has the number of requests, requests per second, bytes of requests and responses, quantiles of the latency,
@@ -60,8 +64,9 @@ def command(
     seconds = None if every is None else parse_seconds(every)
     remarks: list[Remark] = []
     buffered: Any = io.BufferedReader(cast("io.RawIOBase", source), _BUFFER_BYTES)
+    click.get_current_context().call_on_close(buffered.detach)  # click closes the file itself
     found = 0
-    exchanges = read_exchanges(buffered, ports=ports, on_remark=remarks.append)
+    exchanges = read_exchanges(buffered, ports=ports, on_remark=remarks.append, key_log=key_log)
     for one in spans(exchanges, by, seconds):
         found += sum(row.n for row in one.rows.values())
         if as_json or not output.is_table:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kwire.cli.arguments import redaction, redaction_options, where_option
+from kwire.cli.arguments import key_log_option, redaction, redaction_options, where_option
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options
 from kwire.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from kwire.capture import KeyLog
     from kwire.capture.filters import Filter
 
 
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--port", "ports", type=int, multiple=True, help="Only connections to brokers on this port.")
 @where_option
+@key_log_option
 @redaction_options[0]
 @redaction_options[1]
 @output_options
 def command(
     source: str, page: str | None, as_text: bool, width: int | None, bars_max: int, ports: tuple[int, ...],
-    where: Filter | None, show_secrets: bool, redacts: tuple[str, ...], output: Output,
+    where: Filter | None, key_log: KeyLog | None, show_secrets: bool, redacts: tuple[str, ...], output: Output,
 ) -> ExitCode:  # fmt: skip
     """Draw a capture over time.
 
@@ -52,7 +54,7 @@ def command(
         raise click.UsageError("give -o PAGE.html for a page, or --ascii for text")
     found = collect_timeline(
         source, where=where, ports=ports, redaction=redaction(show_secrets, redacts), bars_max=bars_max,
-        with_details=page is not None,
+        with_details=page is not None, key_log=key_log,
     )  # fmt: skip
     for remark in found.remarks:
         if remark.is_problem:

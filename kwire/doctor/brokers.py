@@ -89,7 +89,7 @@ def metadata(facts: Facts) -> Iterator[Finding]:
             f"the bootstrap addresses belong to {len(found)} clusters: {shown}", "name the brokers of one cluster only"
         )
     elif found:
-        yield ok(f"cluster {next(iter(found))} by {len(facts.bootstrap)} bootstrap addresses")
+        yield ok(f"cluster {next(iter(found))} by {counted(len(facts.bootstrap), 'bootstrap address')}")
 
 
 @check("D20", "controller", "the controller is known; how many brokers", "a connection")

@@ -149,7 +149,9 @@ class PlainInClear(Rule):
     apis = (ApiKey.SASL_HANDSHAKE,)
 
     def see(self, seen: Seen) -> None:
-        if seen.request is not None and seen.request.mechanism == "PLAIN" and not seen.errors:
+        if seen.connection.is_tls or seen.request is None:
+            return
+        if seen.request.mechanism == "PLAIN" and not seen.errors:
             self.report(seen.client.key, f"sends its password to {seen.broker} in clear", seen)
 
 

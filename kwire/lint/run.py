@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kwire.capture import Exchange, Remark, read_exchanges
+from kwire.capture import Exchange, KeyLog, Remark, read_exchanges
 from kwire.capture.filters import Filter
 from kwire.errors import ConfigurationError
 from kwire.lint import consume_rules, group_rules, network_rules, other_rules, produce_rules
@@ -189,12 +189,14 @@ class Linter:
         }
 
 
-def lint_file(path: str, settings: Settings | None = None) -> LintReport:
+def lint_file(path: str, settings: Settings | None = None, *, key_log: KeyLog | None = None) -> LintReport:
     """Lint a capture: pcap or pcapng. It is read twice, first for how connections begin and end."""
-    return lint_capture(lambda: open(path, "rb"), settings)
+    return lint_capture(lambda: open(path, "rb"), settings, key_log=key_log)
 
 
-def lint_capture(opened: Callable[[], BinaryIO], settings: Settings | None = None) -> LintReport:
+def lint_capture(
+    opened: Callable[[], BinaryIO], settings: Settings | None = None, *, key_log: KeyLog | None = None
+) -> LintReport:
     """Lint a capture that is no file of this machine: `opened` opens it at its beginning, and is called twice."""
     with opened() as file:
         linter = Linter(settings, read_tcp(file))
@@ -205,7 +207,7 @@ def lint_capture(opened: Callable[[], BinaryIO], settings: Settings | None = Non
         linter.world.is_lossy = linter.world.is_lossy or remark.is_problem
 
     with opened() as file:
-        for exchange in read_exchanges(file, on_remark=note):
+        for exchange in read_exchanges(file, on_remark=note, key_log=key_log):
             linter.add(exchange)
     return linter.report(remarks)
 

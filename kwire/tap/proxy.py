@@ -201,7 +201,7 @@ class Proxy:
             self._next_bootstrap += 1
         number = next(self._numbers)
         ends = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in (client, broker)]
-        link = _Link(node, ("broker", number), CapturedConnection(number, *ends), broker)
+        link = _Link(node, ("broker", number), CapturedConnection(number, ends[0], ends[1]), broker)
         if self._sasl is not None:
             link.session = Session.client(ends[1], sasl=self._sasl)
         self._links[node] = self._links[link.broker] = link

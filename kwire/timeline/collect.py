@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kwire.capture import Exchange, Remark, read_exchanges
+from kwire.capture import Exchange, KeyLog, Remark, read_exchanges
 from kwire.capture.filters import Filter, short_values
 from kwire.capture.secrets import MASKED, Redaction
 from kwire.capture.summary import is_routine, summary
@@ -89,7 +89,7 @@ class Timeline:
 
 def collect_timeline(
     path: str | Path, *, where: Filter | None = None, ports: tuple[int, ...] = (), redaction: Redaction = MASKED,
-    bars_max: int = BARS_MAX, with_details: bool = True,
+    bars_max: int = BARS_MAX, with_details: bool = True, key_log: KeyLog | None = None,
 ) -> Timeline:  # fmt: skip
     """Read a capture: pcap or pcapng. The linter and the ribbons see all exchanges, whatever `where` accepts.
 
@@ -104,7 +104,7 @@ def collect_timeline(
         found.remarks.append(remark)
         linter.world.is_lossy |= remark.is_problem
 
-    for exchange in read_exchanges(path, ports=ports, redaction=redaction, on_remark=note):
+    for exchange in read_exchanges(path, ports=ports, redaction=redaction, on_remark=note, key_log=key_log):
         linter.add(exchange)
         ribbons.add(exchange)
         if where is not None and not where.accepts(exchange):

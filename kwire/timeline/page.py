@@ -117,7 +117,8 @@ def about(timeline: Timeline) -> list[str]:
     masked = [name for name in ("secrets", "payloads") if getattr(timeline.redaction, name)]
     found = [
         f"{utc_text_of_ns(timeline.begin_ns)} for {seconds:.3f} s" if timeline.bars else "no exchanges",
-        f"{len(timeline.bars):,} exchanges of {len(timeline.lanes):,} connections, {timeline.errors:,} with errors",
+        f"{_counted(len(timeline.bars), 'exchange')} of {_counted(len(timeline.lanes), 'connection')}, "
+        f"{timeline.errors:,} with errors",
     ]
     if timeline.where:
         found.append(f"only {timeline.where} ({timeline.filtered:,} left out)")
@@ -128,3 +129,8 @@ def about(timeline: Timeline) -> list[str]:
         found.append(f"{lost:,} places could not be read")
     found += [f"masked: {', '.join(masked)}" if masked else "passwords are not masked", f"kwire {VERSION}"]
     return found
+
+
+def _counted(number: int, noun: str) -> str:
+    """Return "1 exchange", "2 exchanges"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -226,7 +226,7 @@ def test_tls_is_reported() -> None:
     talk.send(BROKER, b"\x16\x03\x03\0\x05hello")
     ran = run("decode", stdin=pcap(timed(talk.packets)))
     assert (ran.code, ran.stdout) == (4, "")
-    assert "encrypted with TLS: capture on a plaintext listener" in ran.stderr
+    assert "encrypted with TLS: give the key log of a side (--keylog), or capture on a plaintext listener" in ran.stderr
     assert "the capture has no Kafka requests" in ran.stderr
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from textwrap import wrap
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
@@ -31,11 +31,14 @@ from kwire.capture.filters import Filter
 from kwire.capture.secrets import Redaction
 from kwire.capture.summary import is_routine, summary
 from kwire.capture.times import utc_text_of_ns
-from kwire.cli.arguments import find_api, find_version, where_option
+from kwire.cli.arguments import find_api, find_version, key_log_option, where_option
 from kwire.cli.decode.render import heading, print_frame, print_problem
 from kwire.cli.error_report import ExitCode, print_error
 from kwire.cli.output import Output, counted, has_colour, json_line, printable
 from kwire.protocol import ApiKey
+
+if TYPE_CHECKING:
+    from kwire.capture import KeyLog
 
 _ERRORS_SHOWN_MAX = 3
 
@@ -52,6 +55,7 @@ class PairFilter:
     all_errors: bool = False  # also those of normal operation
     slower_than_ms: float | None = None
     where: Filter | None = None
+    key_log: KeyLog | None = None
 
     def for_api(self, api_text: str | None, version_text: str | None) -> PairFilter:
         """Return the filter for one API, or several separated by commas. Raises UsageError."""
@@ -103,6 +107,7 @@ _OPTIONS = [
         help="In a capture: show only requests whose response took longer, in milliseconds.",
     ),
     where_option,
+    key_log_option,
 ]  # fmt: skip
 
 
@@ -112,7 +117,7 @@ def filter_options(command: Command) -> Command:
     @functools.wraps(command)
     def wrapped(
         *args: Any, connections: tuple[str, ...], ports: tuple[int, ...], errors_only: bool, all_errors: bool,
-        slower_than_ms: float | None, where: Filter | None, **kwargs: Any,
+        slower_than_ms: float | None, where: Filter | None, key_log: KeyLog | None, **kwargs: Any,
     ) -> Any:  # fmt: skip
         filters = PairFilter(
             connections=connections,
@@ -121,6 +126,7 @@ def filter_options(command: Command) -> Command:
             all_errors=all_errors,
             slower_than_ms=slower_than_ms,
             where=where,
+            key_log=key_log,
         )
         return command(*args, filters=filters, **kwargs)
 
@@ -149,7 +155,7 @@ def print_capture(
     counts = _Summary()
     decoder = ExchangeDecoder(annotate=annotate, redaction=redaction)
     has_problem = False
-    for found in pair_frames(read_capture(file, ports=filters.ports)):
+    for found in pair_frames(read_capture(file, ports=filters.ports, key_log=filters.key_log)):
         if isinstance(found, Remark):
             has_problem |= found.is_problem
             _print_remark(found, filters, output)
