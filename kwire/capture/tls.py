@@ -10,8 +10,6 @@ ciphers are those of the package cryptography, the extra `tls`.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -36,7 +34,7 @@ _DATA_HEADER = b"\x17\x03\x03"  # of application data, in both versions
 _LOST_RECORDS_MAX = 4096
 _TAG_BYTES = 16
 # SHA-256 of "HelloRetryRequest": such a ServerHello decides nothing yet (RFC 8446, 4.1.3).
-_HELLO_RETRY = hashlib.sha256(b"HelloRetryRequest").digest()
+_HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 
 NO_SECRETS = "encrypted with TLS, and the key log has no secrets of it"
 NO_HANDSHAKE = "encrypted with TLS, and its handshake is not in the capture"
@@ -58,6 +56,9 @@ _SUITES = {
     0xC02B: _AES_128, 0xC02C: _AES_256, 0xC02F: _AES_128, 0xC030: _AES_256,
     0xCCA8: _CHACHA, 0xCCA9: _CHACHA, 0xCCAA: _CHACHA,
 }  # fmt: skip
+
+
+_HASH_BYTES = {"sha256": 32, "sha384": 48}
 
 
 class KeyLog:
@@ -287,7 +288,7 @@ class TlsConnection:
                 self._use_secret(side, "TRAFFIC_SECRET_0")
             elif kind == _KEY_UPDATE and self._version == _TLS13:
                 assert self._suite is not None
-                size = hashlib.new(self._suite.hash_name).digest_size
+                size = _HASH_BYTES[self._suite.hash_name]
                 one.secret = expand_label(self._suite.hash_name, one.secret, "traffic upd", size)
                 one.keys = self._traffic_keys(one.secret)
 
@@ -361,6 +362,8 @@ def _negotiated_version(message: bytes, at: int) -> int:
 
 def expand_label(hash_name: str, secret: bytes, label: str, size: int) -> bytes:
     """Return HKDF-Expand-Label of RFC 8446, 7.1, with an empty context."""
+    import hmac  # with hashlib a tenth of the start of `kwire decode`, which seldom reads TLS
+
     name = b"tls13 " + label.encode()
     info = size.to_bytes(2, "big") + bytes([len(name)]) + name + b"\0"
     found = block = b""
@@ -374,6 +377,8 @@ def expand_label(hash_name: str, secret: bytes, label: str, size: int) -> bytes:
 
 def prf(hash_name: str, secret: bytes, seed: bytes, size: int) -> bytes:
     """Return the PRF of RFC 5246, 5; `seed` begins with the label."""
+    import hmac
+
     found, a = b"", seed
     while len(found) < size:
         a = hmac.digest(secret, a, hash_name)

@@ -5,6 +5,7 @@ With --group it is a member, and commits what was written to stdout.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -18,7 +19,7 @@ from kwire.cli.arguments import complete_topic
 from kwire.cli.connection import ConnectionOptions, consumer_options
 from kwire.cli.error_report import ExitCode
 from kwire.cli.kcat_format import compile_format, unescape
-from kwire.cli.output import Output, counted, has_colour, output_options, printable
+from kwire.cli.output import Output, counted, has_colour, json_line, output_options, printable
 from kwire.cli.record_json import json_lines
 from kwire.errors import ErrorCode, broker_error
 
@@ -319,6 +320,11 @@ def _writer(output: Output, template: str | None, raw: bool, delimiter: str, nul
 
         def lines(records: list[ConsumerRecord]) -> list[str]:
             return [show(record) + "\n" for record in records]
+
+    elif output.fields:
+
+        def lines(records: list[ConsumerRecord]) -> list[str]:
+            return [json_line(output.chosen(json.loads(line))) + "\n" for line in json_lines(records)]
 
     else:
         lines = json_lines

@@ -123,18 +123,18 @@ def _show(path: str, report: LintReport, output: Output, *, as_json: bool, names
             output.note(remark.text)
     if as_json or not output.is_table:
         for finding in report.findings:
-            output.json({"file": path, **_finding(finding)})
+            output.json({"file": path, **finding_to_json(finding)})
         return
     if names_file:
         output.text(path)
     shown = report.findings if output.verbose else report.at_least(Level.WARN)
     for finding in shown:
-        for line in _lines(finding):
+        for line in finding_lines(finding):
             output.text(line)
-    output.text(_summary(report, hidden=len(report.findings) - len(shown)))
+    output.text(report_summary(report, hidden=len(report.findings) - len(shown)))
 
 
-def _lines(finding: Finding) -> Iterator[str]:
+def finding_lines(finding: Finding) -> Iterator[str]:
     rule = finding.rule
     times = f"   {finding.count} times" if finding.count > 1 else ""
     packets = f"   packet{'' if len(finding.packets) == 1 else 's'} {', '.join(map(str, finding.packets))}"
@@ -147,7 +147,7 @@ def _lines(finding: Finding) -> Iterator[str]:
         yield printable(f"      fix: {rule.fix}")
 
 
-def _summary(report: LintReport, hidden: int) -> str:
+def report_summary(report: LintReport, hidden: int) -> str:
     counts = Counter(finding.rule.level.label for finding in report.findings)
     parts = [counted(counts["error"], "error"), counted(counts["warn"], "warning")]
     parts.append(f"{counts['info']} info" + (" hidden (-v)" if hidden else ""))
@@ -155,7 +155,7 @@ def _summary(report: LintReport, hidden: int) -> str:
     return f"{', '.join(parts)}; {read}"
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_to_json(finding: Finding) -> dict[str, Any]:
     because = finding.because_of
     return {
         "rule": finding.rule.id, "name": finding.rule.name, "level": finding.rule.level.label,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,10 +35,15 @@ class Output:
     is_table: bool
     quiet: bool
     verbose: int
+    fields: tuple[str, ...] = ()  # of --json-fields
 
     def json(self, value: Any) -> None:
         """Write one line of JSON."""
-        sys.stdout.write(json_line(value) + "\n")
+        sys.stdout.write(json_line(self.chosen(value)) + "\n")
+
+    def chosen(self, value: Any) -> Any:
+        """Return the fields that --json-fields names, by the names given there; everything without it."""
+        return {path: _at(value, path.split(".")) for path in self.fields} if self.fields else value
 
     def text(self, line: str = "") -> None:
         sys.stdout.write(line + "\n")
@@ -88,6 +94,15 @@ class Output:
         return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
+def _at(value: Any, path: Sequence[str]) -> Any:
+    """Return what is at a path: null where there is nothing, a list of each one's in a list."""
+    if not path:
+        return value
+    if isinstance(value, list):
+        return [_at(one, path) for one in value]
+    return _at(value.get(path[0]), path[1:]) if isinstance(value, dict) else None
+
+
 def has_colour() -> bool:
     """Return whether to colour what rich does not draw."""
     return takes_colour(sys.stdout)
@@ -126,7 +141,7 @@ def printable(text: str) -> str:
 
 
 def output_options(command: Command) -> Command:
-    """Add -f, -q and -v; the command gets `output=Output`."""
+    """Add -f, --json-fields, --no-color, -q and -v; the command gets `output=Output`."""
 
     @click.option(
         "-f",
@@ -137,12 +152,25 @@ def output_options(command: Command) -> Command:
         show_default=True,
         help="auto: a table on a terminal, JSON lines in a pipe.",
     )
+    @click.option(
+        "--json-fields",
+        metavar="A,B.C,...",
+        help="JSON lines with only these fields; B.C is the field C within B.",
+    )
+    @click.option("--no-color", is_flag=True, help="No colours, as the variable NO_COLOR says for all programs.")
     @click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr, no remarks.")
     @click.option("-v", "--verbose", count=True, help="Log connections to stderr; -vv: also each request and response.")
     @functools.wraps(command)
-    def wrapped(*args: Any, format_: str, quiet: bool, verbose: int, **kwargs: Any) -> Any:
+    def wrapped(
+        *args: Any, format_: str, quiet: bool, verbose: int, no_color: bool, json_fields: str | None, **kwargs: Any
+    ) -> Any:
+        if no_color:
+            os.environ["NO_COLOR"] = "1"  # rich and the programs of --exec read it, too
         click.get_current_context().with_resource(log_to_stderr(verbose))
-        is_table = format_ == "table" or (format_ == "auto" and sys.stdout.isatty())
-        return command(*args, output=Output(is_table, quiet, verbose), **kwargs)
+        fields = tuple(filter(None, (one.strip() for one in (json_fields or "").split(","))))
+        if json_fields is not None and (format_ == "table" or not fields):
+            raise click.UsageError("--json-fields needs names of fields, and no table")
+        is_table = not fields and (format_ == "table" or (format_ == "auto" and sys.stdout.isatty()))
+        return command(*args, output=Output(is_table, quiet, verbose, fields), **kwargs)
 
     return wrapped  # type: ignore[return-value]

@@ -69,13 +69,7 @@ def command(
     exchanges = read_exchanges(buffered, ports=ports, on_remark=remarks.append, key_log=key_log)
     for one in spans(exchanges, by, seconds):
         found += sum(row.n for row in one.rows.values())
-        if as_json or not output.is_table:
-            for line in _lines(one, seconds):
-                output.json(line)
-        else:
-            if seconds is not None:
-                output.text(f"{datetime.fromtimestamp(one.begin_ns / 1e9, UTC):%H:%M:%S}")
-            output.table([by, *_RIGHT, "errors", "versions"], _cells(one, seconds), right=_RIGHT)
+        show_statistics(one, seconds, output, as_json=as_json)
     for remark in remarks:
         if remark.is_problem:
             output.note(remark.text)
@@ -84,6 +78,17 @@ def command(
         if any(remark.is_problem for remark in remarks):
             return ExitCode.UNDECODABLE
     return ExitCode.OK
+
+
+def show_statistics(one: Statistics, seconds: float | None, output: Output, *, as_json: bool = False) -> None:
+    """Print a table, or JSON lines; `seconds` is the length of the span that it is of."""
+    if as_json or not output.is_table:
+        for line in _lines(one, seconds):
+            output.json(line)
+        return
+    if seconds is not None:
+        output.text(f"{datetime.fromtimestamp(one.begin_ns / 1e9, UTC):%H:%M:%S}")
+    output.table([one.by, *_RIGHT, "errors", "versions"], _cells(one, seconds), right=_RIGHT)
 
 
 def _rate(row: Row, one: Statistics, every: float | None) -> float:

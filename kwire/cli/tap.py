@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -71,6 +72,8 @@ def _parse_size(ctx: click.Context, param: click.Parameter, value: str | None) -
 @click.option("--key-in", type=_FILE, metavar="FILE", help="Private key of --tls-in, PEM.")
 @click.option("--chaos", type=_FILE, metavar="RULES.TOML", help="Disturb the traffic by rules; see docs/howto/tap.md.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the chances of --chaos.")
+@click.option("--lint", "lints", is_flag=True, help="Say what clients and brokers do wrong, as kwire lint does.")
+@click.option("--stats", "stats_every", metavar="TIME", help="A table of counts for each such time, such as 10s.")
 @click.option("--ui", "has_ui", is_flag=True, help="Show exchanges on the whole terminal, as kwire view does.")
 @click.option(
     "--exec",
@@ -85,7 +88,7 @@ def command(
     listen: tuple[str, int], advertise: str | None, where: Filter | None, record: str | None, rotate_bytes: int | None,
     keep: int | None, show_secrets: bool, redacts: tuple[str, ...], unsafe_record: bool, cert_in: str | None,
     key_in: str | None, chaos: str | None, seed: int, program: str | None, connection: ConnectionOptions,
-    output: Output, has_ui: bool, shows: bool = True,
+    output: Output, has_ui: bool, lints: bool, stats_every: str | None, shows: bool = True,
 ) -> ExitCode | int:  # fmt: skip
     """Show, record and disturb what clients and brokers say.
 
@@ -99,6 +102,7 @@ def command(
         kwire tap -b broker:9092 -q -o traffic.pcapng --rotate 100MB --keep 5
         kwire tap -b broker:9092 -w 'api == Produce and ms > 100'
         kwire tap -b broker:9092 -o run.pcapng --exec 'pytest tests/'
+        kwire tap -b broker:9092 -q --lint --stats 10s
     """
     from kwire.capture.exchange_json import exchange_to_json
     from kwire.cli.decode.capture_view import PairTable
@@ -111,6 +115,8 @@ def command(
         raise click.UsageError("--tls-in and --key-in go together")
     if has_ui and (program is not None or output.quiet):
         raise click.UsageError("--ui has the terminal for itself: leave out --exec and -q")
+    if has_ui and (lints or stats_every is not None):
+        raise click.UsageError("--ui has the terminal for itself: leave out --lint and --stats")
     viewer = _viewer(connection.bootstrap, where) if has_ui else None
     table = PairTable(output, None)
 
@@ -123,7 +129,15 @@ def command(
 
     tls = connection.tls
     on_remark = output.note if viewer is None else _unheard
-    on_exchange = viewer.feed if viewer is not None else show if shows and not output.quiet else None
+    on_exchange: Callable[[Any], object] | None = (
+        viewer.feed if viewer is not None else show if shows and not output.quiet else None
+    )
+    watchers = _watchers(lints, stats_every, output)
+    if watchers:
+        from kwire.cli.tap_watch import watch
+
+        on_exchange = watch(on_exchange, where, watchers)
+        where = None  # rules and counts are about all exchanges
     with Tap(
         connection.bootstrap, listen=listen, advertise=advertise, record=record, rotate_bytes=rotate_bytes, keep=keep,
         on_exchange=on_exchange, where=where if viewer is None else None,
@@ -141,8 +155,21 @@ def command(
                 status = _run(program, tap.address) if program is not None else _wait(tap)
         except KeyboardInterrupt:
             status = ExitCode.OK
+    for watcher in watchers:
+        watcher.end()
     output.note(f"{counted(tap.exchanges, 'exchange')}{f' in {record}' if record else ''}")
     return status
+
+
+def _watchers(lints: bool, stats_every: str | None, output: Output) -> list[Any]:
+    """Return what --lint and --stats ask for."""
+    if not lints and stats_every is None:
+        return []  # the linter's rules are not imported for nothing
+    from kwire.cli.stats import parse_seconds
+    from kwire.cli.tap_watch import LiveLint, LiveStats
+
+    found: list[Any] = [LiveStats(parse_seconds(stats_every), output)] if stats_every is not None else []
+    return [*found, LiveLint(output)] if lints else found
 
 
 def _unheard(text: str) -> None:

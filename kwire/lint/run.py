@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,6 +158,7 @@ class Linter:
             self._by_api[key] = [rule for rule in self._rules if not rule.apis or key in rule.apis]
         self.exchanges = 0
         self._connections: set[int] = set()
+        self._told: Counter[Rule] = Counter()  # how many findings of each rule `news` has returned
 
     def add(self, exchange: Exchange) -> None:
         """Show an exchange to the rules."""
@@ -166,6 +167,18 @@ class Linter:
         seen = self.world.learn(exchange)
         for rule in self._by_api[seen.key]:
             rule.see(seen)
+
+    def news(self) -> list[Finding]:
+        """Return the findings since the last call, each with what is known of it so far."""
+        found = [
+            finding
+            for rule in self._rules
+            if len(rule.findings) > self._told[rule]
+            for finding in [*rule.findings.values()][self._told[rule] :]
+        ]
+        for rule in self._rules:
+            self._told[rule] = len(rule.findings)
+        return found
 
     def findings(self) -> list[Finding]:
         """End, and return the findings: errors first, in the order of the rules and of time."""

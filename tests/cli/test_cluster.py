@@ -307,6 +307,17 @@ def test_consume_formats(cluster: Cluster, topic: str) -> None:
     assert table.stderr == "2 records\n"
 
 
+def test_chosen_fields_of_json(cluster: Cluster, topic: str) -> None:
+    run_on(cluster, "produce", topic, "-K", ":", "-H", "a=1", stdin="k:v\n")
+    (line,) = run_on(cluster, "consume", topic, "-e", "--json-fields", "offset, key,nothing").lines()
+    assert line == {"offset": 0, "key": "k", "nothing": None}
+    (line,) = run_on(cluster, "metadata", topic, "--json-fields", "name,partitions.partition").lines()[-1:]
+    assert line == {"name": topic, "partitions.partition": [0]}
+    for options in (["--json-fields", ","], ["-f", "table", "--json-fields", "offset"]):
+        ran = run_on(cluster, "consume", topic, "-e", *options)
+        assert (ran.code, "--json-fields needs names of fields" in ran.stderr) == (2, True)
+
+
 def test_control_characters_are_escaped(cluster: Cluster, topic: str) -> None:
     run_on(cluster, "produce", topic, stdin="\x1b[31mred\n")
     assert r"\x1b[31mred" in run_on(cluster, "consume", topic, "-e", "-f", "table").stdout

@@ -92,6 +92,7 @@ def test_no_color(tmp_path: Path) -> None:
     file.write_bytes(METADATA_REQUEST)
     assert "\x1b[36m" in on_terminal("decode", str(file), width=80)
     assert "\x1b[" not in on_terminal("decode", str(file), width=80, NO_COLOR="1")
+    assert "\x1b[" not in on_terminal("decode", str(file), "--no-color", width=80)
     assert b"\x1b[" not in run("decode", "-f", "table", str(file)).stdout
 
 

@@ -27,7 +27,6 @@ from kwire.capture import (
 )
 from kwire.capture.decoded_frame import DecodedFrame
 from kwire.capture.exchange_json import exchange_to_json
-from kwire.capture.filters import Filter
 from kwire.capture.secrets import Redaction
 from kwire.capture.summary import is_routine, summary
 from kwire.capture.times import utc_text_of_ns
@@ -39,6 +38,7 @@ from kwire.protocol import ApiKey
 
 if TYPE_CHECKING:
     from kwire.capture import KeyLog
+    from kwire.capture.filters import Filter
 
 _ERRORS_SHOWN_MAX = 3
 
