@@ -1,4 +1,4 @@
-"""What only real brokers can confirm of consumers: the end of fetch sessions, special offsets."""
+"""What only real brokers can confirm of consumers: the end of fetch sessions, special offsets, quotas."""
 
 from __future__ import annotations
 
@@ -23,17 +23,21 @@ _NOW_MS = int(time.time() * 1000)
 
 @pytest.fixture(scope="module", params=["2.8.2", "3.9.1", NEWEST])
 def cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    settings = {"max.incremental.fetch.session.cache.slots": str(SLOTS)}
+    settings = {
+        "max.incremental.fetch.session.cache.slots": str(SLOTS),
+        "quota.window.num": "2",  # in the first of ten windows, which is the default, nothing is throttled
+        "group.initial.rebalance.delay.ms": "0",
+    }
     with KafkaCluster(request.param, settings=settings) as running:
         yield running
 
 
-def make(cluster: KafkaCluster, topic: str, count: int) -> None:
+def make(cluster: KafkaCluster, topic: str, count: int, *, size: int = 1) -> None:
     with Admin(cluster.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, partitions=1, replication_factor=1)], timeout=60)
-    with Producer(cluster.bootstrap, linger_ms=0) as producer:
+    with Producer(cluster.bootstrap, linger_ms=0, batch_bytes=20_000) as producer:
         for number in range(count):
-            producer.send(topic, b"%d" % number, partition=0, timestamp_ms=_timestamp(number))
+            producer.send(topic, b"%d" % number + bytes(size - 1), partition=0, timestamp_ms=_timestamp(number))
 
 
 def _timestamp(number: int) -> int:
@@ -98,3 +102,31 @@ def test_special_places_of_a_log(cluster: KafkaCluster) -> None:
             else:
                 records = consumer.poll(timeout=PATIENCE_S)
                 assert [record.offset for record in records] == list(range(offset, 10)), where
+
+
+def test_a_quota_slows_a_member_down_and_costs_it_nothing(cluster: KafkaCluster) -> None:
+    """KIP-219: the broker reads nothing from a throttled connection, and the client writes nothing to it.
+
+    The batches are small: a broker never sends one that is larger than the quota of a window.
+    """
+    topic, client, rate, count = "quota", "slow", 200_000, 1_500
+    make(cluster, topic, count, size=1_000)
+    with Admin(cluster.bootstrap) as admin:
+        admin.quotas.set(client_id=client, consumer_byte_rate=rate)
+        wait_until(lambda: any(one.values for one in admin.quotas.get(client_id=client)))
+    rebalances: list[object] = []
+    with Consumer(
+        cluster.bootstrap, client_id=client, group="quota", group_protocol="classic", session_timeout_ms=6_000,
+        heartbeat_interval_ms=500, partition_max_bytes=50_000,
+    ) as consumer:  # fmt: skip
+        consumer.subscribe([topic], on_assigned=rebalances.append, on_lost=rebalances.append)
+        offsets: list[int] = []
+        began = time.monotonic()
+        while len(offsets) < count:
+            assert time.monotonic() < began + 2 * PATIENCE_S
+            offsets += [record.offset for record in consumer.poll(timeout=1.0)]
+        seconds = time.monotonic() - began
+        consumer.commit()
+    assert offsets == list(range(count))
+    assert rebalances == [[(topic, 0)]]
+    assert seconds > count * 1_000 / rate / 2, "the broker did throttle it"
