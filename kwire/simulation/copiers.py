@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 from kwire.cluster import ClientConfig, LoopThread
 from kwire.cluster.waiting import awaited
 from kwire.consumer.columns import PolledBatch
-from kwire.errors import CommitFailedError, FatalError, FencedError, KwireError, NodeError, TransactionError
+from kwire.errors import (
+    CommitFailedError,
+    FatalError,
+    FencedError,
+    KwireError,
+    NodeError,
+    RequestTimeoutError,
+    TransactionError,
+)
 from kwire.producer.accumulator import Append
 from kwire.producer.client import ProducerClient
 from kwire.producer.futures import MakeResponse, ProduceResponse
@@ -178,7 +186,7 @@ class CopyProcess(Process):
                 break
             except (CallbackFailedError, MindChangedError, TransactionError, CommitFailedError):
                 continue
-            except NodeError:
+            except (NodeError, RequestTimeoutError):  # of metadata, when all brokers are silent
                 await sleep(self.world, 0.05)
         began = self.world.now()
         await self.producer.close(timeout=_CLOSE_SECONDS)

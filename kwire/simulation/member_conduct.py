@@ -157,7 +157,7 @@ class MemberConduct:
                 self._next_heartbeat = self._now() + self._interval + throttled
             case SyncGroupResponse() if not result.error_code:
                 self._has_assignment, self._assigned_epoch = True, self._epoch
-            case HeartbeatResponse() if not result.error_code:
+            case HeartbeatResponse() if not result.error_code and self._epoch >= 0:  # else it joins by now
                 self._next_heartbeat = self._now() + self._interval + throttled
             case ConsumerGroupHeartbeatResponse() | ShareGroupHeartbeatResponse() if (
                 not result.error_code and result.member_epoch > 0

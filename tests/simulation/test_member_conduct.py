@@ -36,7 +36,9 @@ class Story:
             "m0", lambda: self.now, Snapshot, self.handed, interval=3.0, checks_interval=checks_interval
         )
 
-    def send(self, request: Request[Any], response: Response | None = None, *, purpose: str = "coordinator") -> None:
+    def send(
+        self, request: Request[Any], response: Response | None = None, *, purpose: str = "coordinator"
+    ) -> PendingRequest:
         call = self.conduct.watch(
             PendingRequest(ToNode(1), type(request), lambda version: request, lambda result, now: None)
         )
@@ -44,6 +46,7 @@ class Story:
         call.build(request.VERSIONS[-1])
         if response is not None:
             call.on_done(response, self.now)
+        return call
 
     def kinds(self) -> list[str]:
         return [anomaly.kind for anomaly in self.conduct.anomalies]
@@ -91,6 +94,17 @@ def test_a_member_that_joins_sends_no_heartbeats() -> None:
     story = Story()
     story.send(JOIN, JOINED)
     story.send(JOIN)
+    story.now += 60.0
+    story.send(JOIN, JOINED)
+    assert story.kinds() == []
+
+
+def test_the_response_to_a_heartbeat_before_the_join_asks_for_no_other() -> None:
+    story = Story()
+    story.send(JOIN, JOINED)
+    heartbeat = story.send(beat(4))
+    story.send(JOIN)
+    heartbeat.on_done(HeartbeatResponse(error_code=0), story.now)
     story.now += 60.0
     story.send(JOIN, JOINED)
     assert story.kinds() == []
