@@ -150,13 +150,18 @@ def _await(query: Any, output: Output, noun: str, meanwhile: Callable[[], None] 
     "--ignore", "ignored", multiple=True, type=click.Choice(["timestamp", "key", "value", "headers"]),
     help="What may differ: timestamp, if the target writes its own (LogAppendTime).",
 )  # fmt: skip
+@click.option(
+    "--processes", type=click.IntRange(min=1), default=1, show_default=True,
+    help="How many partitions to compare at once, each in a process of its own.",
+)  # fmt: skip
 @click.option("--allow-behind", is_flag=True, help="Do not count what comes after the last record that arrived.")
 @_window_options
 @_config_option("source")
 @_config_option("target")
 @output_options
 def audit_command(
-    source: str, target: str, topic: str | None, by: Any, ignored: tuple[str, ...], allow_behind: bool,
+    source: str, target: str, topic: str | None, by: Any, ignored: tuple[str, ...], processes: int,
+    allow_behind: bool,
     since: str | None, until: str | None, source_config: str | None, target_config: str | None, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Count what is lost, doubled or reordered between two sides.
@@ -178,7 +183,7 @@ def audit_command(
         for text, config in ((source, source_config), (target, target_config))
     ]
     try:
-        report = audit(*sides, by=by, ignored=ignored)
+        report = audit(*sides, by=by, ignored=ignored, processes=processes)
     finally:
         for side in sides:
             side.close()

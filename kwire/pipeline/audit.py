@@ -8,7 +8,7 @@ of several equal records on the source belongs to the n-th on the target.
     foreign     on the target, and not on the source at all
     reordered   on the target after a record that it precedes on the source; within a partition, or within a key
 
-Memory holds about 200 bytes for each record of the source's partition, or by key of all partitions.
+Memory holds about 200 bytes for each record of the source's partition, or by key of all partitions: in each process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ import hashlib
 import struct
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
 from typing import Literal, Protocol
 
 from kwire.errors import ConfigurationError
@@ -43,6 +46,10 @@ class Side(Protocol):
     def partitions(self) -> list[int]: ...
     def read(self, partition: int) -> Iterator[SideRecord]:
         """Yield the records of a partition in the order of offsets, up to where it ended when the audit began."""
+        ...
+
+    def close(self) -> None:
+        """Close its clients. A side can be pickled, and has no client then."""
         ...
 
 
@@ -179,20 +186,50 @@ def check_partitions(source: Sequence[int], target: Sequence[int]) -> None:
         )
 
 
-def audit(source: Side, target: Side, *, by: By = "partition", ignored: Collection[str] = ()) -> AuditReport:
-    """Compare two sides. Raises the sides' errors, and ConfigurationError if their partitions do not fit."""
+def audit(
+    source: Side, target: Side, *, by: By = "partition", ignored: Collection[str] = (), processes: int = 1
+) -> AuditReport:
+    """Compare two sides. Raises the sides' errors, and ConfigurationError if their partitions do not fit.
+
+    With more `processes`, each compares a partition at a time, by clients of its own; `by` key takes one.
+    """
     of_source, of_target = source.partitions(), target.partitions()
     total = Counts()
     if by == "key":
         total = _compare(source, of_source, target, of_target, by, ignored)
         return AuditReport(source.name, target.name, total, {})
     check_partitions(of_source, of_target)
-    found = {}
-    for partition in sorted({*of_source, *of_target}):
-        mine, theirs = ([partition] if partition in of else [] for of in (of_source, of_target))
-        found[partition] = _compare(source, mine, target, theirs, by, ignored)
-        total.add(found[partition])
+    pairs = [
+        (partition, partition in of_source, partition in of_target) for partition in sorted({*of_source, *of_target})
+    ]
+    compare = partial(_compare_partition, source, target, ignored)
+    if min(processes, len(pairs)) < 2:
+        counted = list(map(compare, pairs))
+    else:
+        # Not forked: the clients of this process have threads.
+        with ProcessPoolExecutor(min(processes, len(pairs)), mp_context=get_context("spawn")) as pool:
+            counted = list(pool.map(partial(_compare_and_close, compare), pairs))
+    found = {partition: counts for (partition, _, _), counts in zip(pairs, counted, strict=True)}
+    for counts in found.values():
+        total.add(counts)
     return AuditReport(source.name, target.name, total, found)
+
+
+Pair = tuple[int, bool, bool]  # a partition, whether the source has it, and whether the target does
+
+
+def _compare_partition(source: Side, target: Side, ignored: Collection[str], pair: Pair) -> Counts:
+    partition, is_of_source, is_of_target = pair
+    return _compare(source, [partition] * is_of_source, target, [partition] * is_of_target, "partition", ignored)
+
+
+def _compare_and_close(compare: partial[Counts], pair: Pair) -> Counts:
+    """Compare in a process of a pool, whose sides have clients of their own."""
+    try:
+        return compare(pair)
+    finally:
+        for side in compare.args[:2]:
+            side.close()
 
 
 def _compare(

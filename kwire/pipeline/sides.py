@@ -61,6 +61,9 @@ class TopicSide:
         self._consumer: Consumer | None = None
         self._ends: dict[tuple[str, int], int] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_consumer": None}  # another process has a client of its own
+
     @property
     def name(self) -> str:
         return f"{self._cluster.bootstrap}/{self._topic}"

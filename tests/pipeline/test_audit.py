@@ -27,6 +27,9 @@ class Records:
         for index, record in enumerate(self._partitions[partition]):
             yield index * self._gap, *record[1:]
 
+    def close(self) -> None:
+        """There is nothing to close."""
+
 
 def record(number: int, key: bytes | None = b"k") -> SideRecord:
     return 0, 1_000 + number, key, b"value %d" % number, (("n", b"%d" % number),)

@@ -15,8 +15,9 @@ import pytest
 
 import kwire
 from kwire.broker import Cluster
-from kwire.errors import ConfigurationError, TopicError
+from kwire.errors import ConfigurationError, ErrorCode, TopicError, broker_error
 from kwire.pipeline.archive import archived_files, committed
+from kwire.pipeline.audit import audit
 from kwire.pipeline.sides import ArchiveSide, TopicSide, Window, check_topic, parse_side
 from kwire.pipeline.sides import Cluster as Brokers
 from tests.cli.running import run
@@ -221,3 +222,45 @@ def test_sides_by_name(tmp_path: Path) -> None:
 def test_names_of_topics_are_checked(name: str) -> None:
     with pytest.raises(ConfigurationError, match="is not the name of a topic"):
         check_topic(name)
+
+
+def test_processes_find_the_same(clusters: tuple[str, str]) -> None:
+    source, target = clusters
+    for bootstrap in clusters:
+        create(bootstrap, "parallel", partitions=3)
+    send(source, "parallel", list(range(100)))
+    send(target, "parallel", [2, 0, 1, *range(3, 40), *range(41, 100), 7, 9])
+    sides = [TopicSide(Brokers(bootstrap), "parallel") for bootstrap in clusters]
+    one, two = (audit(*sides, processes=number) for number in (1, 2))
+    for side in sides:
+        side.close()
+    assert one == two
+    assert (two.total.lost, two.total.doubled, two.total.reordered) == (1, 2, 1)
+    ran = run("pipeline", "audit", f"{source}/parallel", f"{target}/parallel", "--processes", "2", "-f", "json")
+    assert ran.code == 1
+    assert ran.lines()[-1]["lost"] == 1
+
+
+def test_an_error_of_a_process_is_that_of_the_side(clusters: tuple[str, str]) -> None:
+    source, _ = clusters
+    create(source, "broken")
+    send(source, "broken", list(range(10)))
+    side = TopicSide(Brokers(source), "broken")
+    with pytest.raises(TopicError, match="partition 0"):
+        audit(side, Missing(), processes=2)
+    side.close()
+
+
+class Missing:
+    """A side with two partitions whose records are gone."""
+
+    name = "missing"
+
+    def partitions(self) -> list[int]:
+        return [0, 1]
+
+    def read(self, partition: int) -> Iterator[Any]:
+        raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic="broken", partition=partition)
+
+    def close(self) -> None:
+        """There is nothing to close."""
