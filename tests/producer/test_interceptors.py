@@ -12,7 +12,7 @@ import pytest
 
 import kwire
 import kwire.aio
-from kwire.broker import Cluster, Refuse
+from kwire.broker import Cluster, Mute, Refuse
 from kwire.errors import ConfigurationError, ErrorCode, KwireError, RecordTooLargeError, UndeliveredError
 from kwire.producer import Message, ProducerRequest, RecordMetadata
 from kwire.protocol import ApiKey
@@ -195,6 +195,17 @@ def test_they_share_a_cluster_and_end_with_it(cluster: Cluster) -> None:
     assert recorder.closes == 1
     producer.close()
     assert (recorder.closes, len(recorder.results), recorder.told_after_close) == (1, 1, 0)
+
+
+def test_what_is_told_last_is_told_before_the_end(cluster: Cluster) -> None:
+    """Records that no broker took fail in `close`."""
+    recorder = Recorder()
+    cluster.add_fault(Mute(), api=ApiKey.PRODUCE, times=None)
+    producer = kwire.Producer(cluster.bootstrap, interceptors=[recorder])
+    producer.send("t", "0", partition=0)
+    producer.close(0.5)
+    assert [type(error).__name__ for _, error in recorder.results] == ["DeliveryError"]
+    assert (recorder.closes, recorder.told_after_close) == (1, 0)
 
 
 def test_without_them_send_is_the_accumulators_own(cluster: Cluster) -> None:
