@@ -65,31 +65,34 @@ def kdc() -> Iterator[Kdc]:
 
 
 @pytest.fixture(scope="session")
-def secure(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+def issuer() -> Issuer:
+    """Return who signs the tokens for the secured brokers."""
+    return Issuer()
+
+
+@pytest.fixture(scope="session")
+def jwks_url(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> str:
+    keys = tmp_path_factory.mktemp("issuer") / "jwks.json"
+    keys.write_text(json.dumps(issuer.jwks()))
+    return keys.as_uri()
+
+
+@pytest.fixture(scope="session")
+def secure(request: pytest.FixtureRequest, jwks_url: str) -> Iterator[KafkaCluster]:
     """Run a real broker with every kind of listener, without automatic topic creation."""
     centre = None if _lacking_for_kerberos() else request.getfixturevalue("kdc")
     settings = {"auto.create.topics.enable": "false", "delegation.token.secret.key": "any"}
-    with KafkaCluster(tls=True, sasl=True, kdc=centre, settings=settings) as cluster:
+    with KafkaCluster(tls=True, sasl=True, jwks_url=jwks_url, kdc=centre, settings=settings) as cluster:
         cluster.commands.create_topic("secured")
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def issuer() -> Issuer:
-    """Return who signs the tokens for Kafka 3.9."""
-    return Issuer()
-
-
-@pytest.fixture(scope="session")
-def secure_3_9(
-    request: pytest.FixtureRequest, issuer: Issuer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KafkaCluster]:
+def secure_3_9(request: pytest.FixtureRequest, jwks_url: str) -> Iterator[KafkaCluster]:
     """Run a broker of the last version with a 3 in front, with every kind of listener."""
     centre = None if _lacking_for_kerberos() else request.getfixturevalue("kdc")
-    keys = tmp_path_factory.mktemp("issuer") / "jwks.json"
-    keys.write_text(json.dumps(issuer.jwks()))
     settings = {"delegation.token.secret.key": "any"}
-    with KafkaCluster("3.9.1", tls=True, sasl=True, jwks_url=keys.as_uri(), kdc=centre, settings=settings) as cluster:
+    with KafkaCluster("3.9.1", tls=True, sasl=True, jwks_url=jwks_url, kdc=centre, settings=settings) as cluster:
         cluster.commands.create_topic("secured")
         yield cluster
 

@@ -12,7 +12,8 @@ from brokers.cluster import NEWEST, KafkaCluster
 from brokers.configuration import USERS
 
 from kwire import Admin, Consumer, Producer, Sasl
-from kwire.admin import Acl, AclFilter, NewTopic
+from kwire.admin import Acl, AclFilter, Group, NewTopic, StreamsTasks
+from kwire.cluster import ToCoordinator
 from kwire.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -21,6 +22,7 @@ from kwire.errors import (
     FencedError,
     UnsupportedVersionError,
 )
+from kwire.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 T = TypeVar("T")
 _VERSIONS = ("2.8.2", NEWEST)
@@ -83,6 +85,7 @@ def tool(kafka: KafkaCluster, name: str, *arguments: str) -> str:
         "topics": "org.apache.kafka.tools.TopicCommand" if is_new(kafka) else "kafka.admin.TopicCommand",
         "configs": "kafka.admin.ConfigCommand",
         "acls": "kafka.admin.AclCommand",
+        "streams-groups": "org.apache.kafka.tools.streams.StreamsGroupCommand",
         "transactions": "org.apache.kafka.tools.TransactionsCommand",
     }
     if is_new(kafka):
@@ -299,6 +302,59 @@ def test_transactions(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
         producer_id, epoch = admin.transactions.fence("admin-test")["admin-test"]
         assert (producer_id, epoch) > (found.producer_id, found.producer_epoch)
         producer.close(0)
+
+
+def streams_heartbeat(admin: Admin, group: str, epoch: int, source: str, *, leave: bool = False) -> int:
+    """Let a member of Kafka Streams live, or leave; return its epoch. kwire has no Streams client."""
+    topology = StreamsGroupHeartbeatRequest.Topology(
+        epoch=1,
+        subtopologies=[
+            StreamsGroupHeartbeatRequest.Topology.Subtopology(
+                subtopology_id="0", source_topics=[source], source_topic_regex=[], state_changelog_topics=[],
+                repartition_sink_topics=[], repartition_source_topics=[], copartition_groups=[],
+            )
+        ],
+    )  # fmt: skip
+    request = StreamsGroupHeartbeatRequest(
+        group_id=group, member_id="member-1", member_epoch=-1 if leave else epoch, endpoint_information_epoch=0,
+        rebalance_timeout_ms=60_000, topology=topology if not epoch else None, active_tasks=[] if not leave else None,
+        standby_tasks=[] if not leave else None, warmup_tasks=[] if not leave else None, process_id="p",
+        client_tags=[],
+    )  # fmt: skip
+    response = admin._runtime.request(ToCoordinator(group), StreamsGroupHeartbeatRequest, lambda version: request)
+    assert not response.error_code, response.error_message
+    return response.member_epoch
+
+
+def test_a_group_of_kafka_streams(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
+    group = "streams-app"
+    with pytest.raises(BrokerError) as unknown:
+        admin.groups.describe(group)
+    assert unknown.value.code == ErrorCode.GROUP_ID_NOT_FOUND
+    if not is_new(kafka):
+        return
+    epoch = streams_heartbeat(admin, group, 0, topic)
+
+    def lived() -> Group:
+        """Return the group after one more heartbeat: only those have the coordinator assign tasks."""
+        nonlocal epoch
+        epoch = streams_heartbeat(admin, group, epoch, topic)
+        return admin.groups.describe(group)
+
+    found = eventually(
+        lived, lambda one: any(member.target_tasks and member.target_tasks.active for member in one.members)
+    )
+    assert (found.type, found.topology_epoch) == ("streams", 1)
+    assert [(one.id, one.source_topics) for one in found.topology] == [("0", (topic,))]
+    (member,) = found.members
+    assert (member.id, member.topics, member.assignment) == ("member-1", (), ())
+    assert member.target_tasks == StreamsTasks(active=(("0", 0), ("0", 1)))
+    assert [one.id for one in admin.groups.list(types=["streams"])] == [group]
+    assert group in tool(kafka, "streams-groups", "--list")
+    assert "member-1" in tool(kafka, "streams-groups", "--describe", "--group", group, "--members")
+    streams_heartbeat(admin, group, epoch, topic, leave=True)
+    admin.groups.set_offsets(group, {(topic, 0): 0}).check()
+    assert {key: one.offset for key, one in admin.groups.offsets(group).items()} == {(topic, 0): 0}
 
 
 def test_the_cluster(kafka: KafkaCluster, admin: Admin) -> None:
