@@ -1,4 +1,4 @@
-/* Markers of queues by the batch: `encode_starts` and `encode_ends` of kwire/queue/markers.py, which say what they do. */
+/* Markers of queues: `encode_starts`, `encode_ends` and `skim_marker` of kwire/queue/markers.py, which say what they do. */
 #include "module.h"
 #include "record.h"
 
@@ -358,9 +358,167 @@ encode_ends(PyObject *Py_UNUSED(module), PyObject *args)
     return made;
 }
 
+/* ---- skim -------------------------------------------------------------------------------------------------------- */
+
+enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
+
+/* A field: `number` is the value of a varint, `at` and `size` are the content of others. */
+typedef struct {
+    uint64_t tag, number;
+    bytes_t at;
+    size_t size;
+} field;
+
+static int
+get_uvarint(bytes_t *at, bytes_t end, uint64_t *found)
+{
+    *found = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+        if (*at == end) {
+            return 0;
+        }
+        unsigned char byte = *(*at)++;
+        *found |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Read a field and go behind it. Return 0 if it is none. */
+static int
+get_field(bytes_t *at, bytes_t end, field *found)
+{
+    uint64_t size;
+    *found = (field){0, 0, *at, 0};
+    if (!get_uvarint(at, end, &found->tag) || found->tag < 8) {
+        return 0;
+    }
+    switch (found->tag & 7) {
+    case VARINT:
+        return get_uvarint(at, end, &found->number);
+    case BYTES:
+        if (!get_uvarint(at, end, &size)) {
+            return 0;
+        }
+        break;
+    case FIXED64:
+        size = 8;
+        break;
+    case FIXED32:
+        size = 4;
+        break;
+    default:
+        return 0;
+    }
+    if (size > (uint64_t)(end - *at)) {
+        return 0;
+    }
+    found->at = *at;
+    found->size = (size_t)size;
+    *at += size;
+    return 1;
+}
+
+/* Return whether the content of a field has these numbers only in fields of this wire type. */
+static int
+is_made_of(const field *content, uint64_t wire_type, int64_t *first, int64_t *second)
+{
+    field inner;
+    for (bytes_t at = content->at, end = at + content->size; at < end;) {
+        if (!get_field(&at, end, &inner)) {
+            return 0;
+        }
+        uint64_t number = inner.tag >> 3;
+        if (number == 1 || number == 2) {
+            if ((inner.tag & 7) != wire_type) {
+                return 0;
+            }
+            int64_t *into = number == 1 ? first : second;
+            if (into != NULL) {
+                *into = (int64_t)inner.number;
+            }
+        }
+    }
+    return 1;
+}
+
+static inline int64_t
+at_most(uint64_t number)
+{
+    return number > INT64_MAX ? INT64_MAX : (int64_t)number;
+}
+
+/* Return (type, topic id, partition, offset, redeliver_after_ms, is_uncounted, not_before_ms), or None: Python must look
+ * what is wrong. */
+static PyObject *
+skim_marker(PyObject *Py_UNUSED(module), PyObject *data)
+{
+    if (!PyBytes_CheckExact(data)) {
+        Py_RETURN_NONE;
+    }
+    int64_t type = 0, partition = 0, offset = 0, after_ms = 0, not_before_ms = 0;
+    int is_uncounted = 0;
+    const char *topic_id = "";
+    Py_ssize_t topic_id_size = 0;
+    field one;
+    for (bytes_t at = (bytes_t)PyBytes_AsString(data), end = at + PyBytes_Size(data); at < end;) {
+        if (!get_field(&at, end, &one)) {
+            Py_RETURN_NONE;
+        }
+        uint64_t number = one.tag >> 3, wire_type = one.tag & 7;
+        int is_number = number == 2 || number == 4 || number == 18 || number == 19;
+        int is_content = number == 3 || number == 5 || number == 6 || number == 16 || number == 17;
+        if ((is_number && wire_type != VARINT) || (is_content && wire_type != BYTES)) {
+            Py_RETURN_NONE;
+        }
+        switch (number) {
+        case 2:
+            if (one.number > INT64_MAX) {
+                Py_RETURN_NONE;
+            }
+            type = (int64_t)one.number;
+            break;
+        case 3:
+            if (!is_made_of(&one, VARINT, &partition, &offset)) {
+                Py_RETURN_NONE;
+            }
+            break;
+        case 4:
+            after_ms = at_most(one.number);
+            break;
+        case 16:
+            if (one.size != 16) {
+                Py_RETURN_NONE;
+            }
+            topic_id = (const char *)one.at;
+            topic_id_size = 16;
+            break;
+        case 17:
+            if (!is_made_of(&one, BYTES, NULL, NULL)) {
+                Py_RETURN_NONE;
+            }
+            break;
+        case 18:
+            is_uncounted = one.number != 0;
+            break;
+        case 19:
+            not_before_ms = at_most(one.number);
+            break;
+        default:
+            break;
+        }
+    }
+    return Py_BuildValue("(Ly#LLLNL)", (long long)type, topic_id, topic_id_size, (long long)partition,
+                         (long long)offset, (long long)after_ms, PyBool_FromLong(is_uncounted),
+                         (long long)not_before_ms);
+}
+
 static PyMethodDef functions[] = {
     {"encode_starts", encode_starts, METH_VARARGS, "encode_starts(records, queue, topic_id, after_ms, bytes_max, /)"},
     {"encode_ends", encode_ends, METH_VARARGS, "encode_ends(records, topic_id, /)"},
+    {"skim_marker", skim_marker, METH_O, "skim_marker(data, /)"},
     {NULL, NULL, 0, NULL},
 };
 

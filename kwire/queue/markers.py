@@ -140,6 +140,17 @@ def decode_marker(data: bytes) -> Marker:
     )
 
 
+def skim_marker(data: bytes) -> Marker:
+    """Return the marker without key, value and headers, as a tracker needs it at first. Raises DecodeError."""
+    found = None if speedups is None else speedups.skim_marker(data)
+    if found is None:
+        marker = decode_marker(data)
+        return marker._replace(key=None, value=None, headers=())
+    kind, topic_id, partition, offset, after, is_uncounted, not_before = found
+    identity = Identity(_topic_id(topic_id) if topic_id else NO_TOPIC_ID, partition, offset)
+    return Marker(kind, identity, after, None, None, (), is_uncounted, not_before)
+
+
 def overhead(headers: Headers = ()) -> int:
     """Return how many bytes a START has at most beside key and value."""
     return 80 + sum(len(name.encode("utf-8", "surrogateescape")) + len(value or b"") + 12 for name, value in headers)
@@ -345,4 +356,5 @@ __all__ = [
     "encode_marker",
     "encode_starts",
     "overhead",
+    "skim_marker",
 ]

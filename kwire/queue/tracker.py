@@ -37,7 +37,7 @@ from kwire.errors import (
 from kwire.producer import Message, ProduceResponse
 from kwire.producer.methods import ProducerMethods
 from kwire.queue.envelope import Envelope, dead_letter_headers, redelivery_headers
-from kwire.queue.markers import NO_TOPIC_ID, Identity, Marker, MarkerType, decode_marker, encode_marker
+from kwire.queue.markers import NO_TOPIC_ID, Identity, Marker, MarkerType, encode_marker, skim_marker
 from kwire.queue.metrics import TrackerCounters
 from kwire.queue.tracker_state import InProgress, TrackerState
 
@@ -321,13 +321,13 @@ class TrackedPartition:
         """Apply a marker of the log."""
         if self._producer is None:  # it will be read again
             return
-        marker = None
+        marker, data = None, record.value or b""
         try:
-            marker = decode_marker(record.value or b"")
+            marker = skim_marker(data)
         except DecodeError as error:
             self._counters.unreadable += 1
             _log.warning("tracker: the record at %s/%d offset %d is no marker: %s", *self._key, record.offset, error)
-        self.state.apply(record.offset, record.timestamp_ms, marker, now)
+        self.state.apply(record.offset, record.timestamp_ms, marker, now, data)
         self._counters.markers += 1
         self._uncommitted += 1
 

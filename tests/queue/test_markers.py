@@ -24,12 +24,18 @@ from kwire.queue.markers import (
     encode_marker,
     encode_starts,
     overhead,
+    skim_marker,
 )
 
 PLACE = Identity(NO_TOPIC_ID, 3, 300)
 
 GO_START = "1a050803" + "10ac02" + "20904e" + "2a046a6f6273" + "32026869"
 HERE = Path(__file__).parent
+
+
+def bare(marker: Marker) -> Marker:
+    """Return the marker as `skim_marker` does."""
+    return marker._replace(key=None, value=None, headers=())
 
 
 def recorded(name: str) -> list[tuple[Marker, bytes]]:
@@ -48,6 +54,7 @@ def recorded(name: str) -> list[tuple[Marker, bytes]]:
 def test_q13_markers_that_go_wrote(marker: Marker, data: bytes) -> None:
     assert encode_marker(marker, "kafka-mq-v1") == data
     assert decode_marker(data) == marker
+    assert skim_marker(data) == bare(marker)
 
 
 @pytest.mark.parametrize(("as_go_read_it", "data"), recorded("own_markers.jsonl"))
@@ -95,6 +102,7 @@ def test_random_markers_come_back() -> None:
         )
         data = encode_marker(marker)
         assert decode_marker(data) == marker
+        assert skim_marker(data) == bare(marker)
         assert len(data) <= len(marker.key or b"") + len(marker.value or b"") + overhead(headers)
 
 
@@ -106,13 +114,23 @@ def test_broken_bytes_raise_decode_errors_only() -> None:
         data = bytearray(whole[: random.randrange(1, len(whole) + 1)])
         data[random.randrange(len(data))] = random.randrange(256)
         try:
-            decode_marker(bytes(data))
+            marker = decode_marker(bytes(data))
         except DecodeError:
             refused += 1
+            with pytest.raises(DecodeError):
+                skim_marker(bytes(data))
+        else:
+            assert skim_marker(bytes(data)) == bare(marker)
     assert refused
     for broken in ("1a", "1aff01", "08", "0b", "00", "820105" + "0102030405", "1005" + "18ff"):
         with pytest.raises(DecodeError):
             decode_marker(bytes.fromhex(broken))
+        with pytest.raises(DecodeError):
+            skim_marker(bytes.fromhex(broken))
+    large = (
+        "10ffffffffffffffffff01" + "20ffffffffffffffffff01" + "1a0b08ffffffffffffffffff01" + "9801ffffffffffffffffff01"
+    )
+    assert skim_marker(bytes.fromhex(large)) == bare(decode_marker(bytes.fromhex(large)))
 
 
 def random_record(random: Random) -> ConsumerRecord:
