@@ -534,8 +534,10 @@ class TrackerBackend(Backend):
     def _extended(self, deliveries: Sequence[Delivery], since: float, response: BulkResponse) -> None:
         failed = {index for index, _ in response.errors}
         self._counters.marker_failures += len(failed)
+        now = self.now()
         for index, one in enumerate(deliveries):
-            if index not in failed:
+            # One that was stored after the deadline may have come too late for the tracker.
+            if index not in failed and now <= one.deadline:
                 one.deadline = max(one.deadline, since + one.timeout_ms / 1000)
 
     # -- settling

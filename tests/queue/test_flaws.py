@@ -74,6 +74,19 @@ def test_q60_q74_a_message_whose_acknowledgement_is_lost_is_stored_once(world: W
     assert [one.value for one in world.cluster.log("messages", 0).records()] == [b"before", b"hi"]
 
 
+def test_f13_a_keep_alive_that_is_stored_after_the_deadline_does_not_bring_the_lease_back(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000, partitions=1)
+    put(service, "jobs", b"hi", b"ho")
+    consumer = service.queue("jobs").consumer()
+    late, early = (message._delivery for message in take(consumer, 2))
+    backend, response = consumer._backend, SimpleNamespace(errors=())
+    assert isinstance(backend, TrackerBackend)
+    late.deadline, early.deadline = backend.now() - 1.0, (before := backend.now() + 30.0)
+    backend._extended([late, early], backend.now(), response)  # type: ignore[arg-type]
+    assert late.deadline < backend.now()
+    assert early.deadline > before
+
+
 def test_q27_the_position_is_committed_after_so_many_messages_of_other_queues(world: World) -> None:
     service = world.service(consumer_max_messages_per_commit=50, partitions=1)
     put(service, "other", *(b"%d" % number for number in range(120)))
