@@ -355,6 +355,11 @@ def test_a_group_of_kafka_streams(kafka: KafkaCluster, admin: Admin, topic: str)
     streams_heartbeat(admin, group, epoch, topic, leave=True)
     admin.groups.set_offsets(group, {(topic, 0): 0}).check()
     assert {key: one.offset for key, one in admin.groups.offsets(group).items()} == {(topic, 0): 0}
+    assert admin.groups.lag(group).total == 0
+    admin.groups.delete_offsets(group, [(topic, 0)]).check()
+    assert admin.groups.offsets(group) == {}
+    admin.groups.delete(group)
+    assert admin.groups.list(types=["streams"]) == []
 
 
 def test_the_cluster(kafka: KafkaCluster, admin: Admin) -> None:

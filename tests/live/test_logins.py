@@ -1,4 +1,4 @@
-"""Every way to log in, plain and over TLS, and every refusal, on real brokers; test_kerberos.py has GSSAPI on the same.
+"""Every way to log in, plain and over TLS, and every refusal, on real brokers.
 
 The parameters are the cells of a table, which `pytest --collect-only -q tests/live/test_logins.py` prints.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from brokers.cluster import NEWEST, KafkaCluster
 from brokers.configuration import USERS
+from brokers.kdc import Kdc
 
 from kwire import Admin, Consumer, Producer, Sasl, Tls
 from kwire.errors import AuthenticationError, KwireError, NodeError, TlsError
@@ -25,7 +26,7 @@ PASSWORD = USERS["alice"]
 BROKERS = (NEWEST, "3.9.1")
 TRANSPORTS = ("plain", "TLS")
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-MECHANISMS = ("PLAIN", *SCRAM, "OAUTHBEARER", "delegation token", "certificate")
+MECHANISMS = ("PLAIN", *SCRAM, "OAUTHBEARER", "GSSAPI", "delegation token", "certificate")
 TIMEOUT_MS = 3_000
 
 
@@ -38,7 +39,7 @@ def broker(request: pytest.FixtureRequest) -> KafkaCluster:
 def listener(mechanism: str, transport: str) -> str:
     if mechanism == "certificate":
         return "mtls"
-    name = {"OAUTHBEARER": "oauth"}.get(mechanism, "sasl")
+    name = {"OAUTHBEARER": "oauth", "GSSAPI": "kerberos"}.get(mechanism, "sasl")
     return name if transport == "plain" else f"{name}_tls"
 
 
@@ -49,9 +50,13 @@ def tls(broker: KafkaCluster, **changes: Any) -> Tls:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_way_in(broker: KafkaCluster, mechanism: str, transport: str, issuer: Issuer) -> None:
+def test_a_way_in(
+    broker: KafkaCluster, mechanism: str, transport: str, issuer: Issuer, request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     if (mechanism, transport) == ("certificate", "plain"):
         pytest.skip("certificates are of TLS")
+    kdc: Kdc | None = request.getfixturevalue("kdc") if mechanism == "GSSAPI" else None
     bootstrap = broker.addresses(listener(mechanism, transport))
     options: dict[str, Any] = {"tls": tls(broker)} if transport == "TLS" else {}
     files = broker.certificates
@@ -60,6 +65,12 @@ def test_a_way_in(broker: KafkaCluster, mechanism: str, transport: str, issuer: 
         options["tls"] = tls(broker, cert_file=str(files.client_cert_file), key_file=str(files.client_key_file))
     elif mechanism == "OAUTHBEARER":
         options["sasl"] = Sasl.oauth(issuer.token)
+    elif kdc is not None:
+        keytab = kdc.directory / f"in-{transport}.keytab"
+        kdc.add(f"in-{transport}".lower(), keytab)
+        monkeypatch.setenv("KRB5_CONFIG", str(kdc.config))
+        monkeypatch.setenv("KRB5CCNAME", str(kdc.directory / "no.cache"))
+        options["sasl"] = Sasl.kerberos(keytab=str(keytab))
     elif mechanism == "delegation token":
         with Admin(bootstrap, sasl=Sasl("SCRAM-SHA-512", "alice", PASSWORD), **options) as admin:
             token = admin.tokens.create(timeout=30)

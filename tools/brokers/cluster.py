@@ -37,13 +37,14 @@ class KafkaCluster:
 
     The listener `plaintext` always exists. `tls` adds the listeners `tls` and `mtls` (which requires a client
     certificate), `sasl` adds `sasl`, and both together also add `sasl_tls`. `jwks_url` adds `oauth`, which verifies
-    tokens by the keys at that URL, and with `tls` `oauth_tls`. `kdc` adds `kerberos`, whose clients have its tickets.
+    tokens by the keys at that URL, and with `tls` `oauth_tls`. `kdc` adds `kerberos`, whose clients have its tickets,
+    and with `tls` `kerberos_tls`.
     `relayed` adds a listener of that name that is advertised as the port "relay": the caller forwards connections from
     there to the port "relayed".
 
     `settings` are added to every server.properties. Without `is_brief` a broker starts slowly and then is fast, for
     benchmarks. `java_options` are further ones of the brokers' JVMs. All files are in a new folder in `parent`, by
-    default the folder for temporary files.
+    default the folder for temporary files. `cluster_id` is that of KRaft, 16 bytes in URL-safe base64.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class KafkaCluster:
         is_brief: bool = True,
         java_options: Sequence[str] = (),
         parent: Path | None = None,
+        cluster_id: str = _CLUSTER_ID,
     ) -> None:
         self.version = version
+        self._cluster_id = cluster_id
         self.jars = fetch_jars("kafka", version)
         self.directory = Path(tempfile.mkdtemp(prefix="kwire-kafka-", dir=parent))
         self.certificates: Certificates | None = make_certificates(self.directory / "tls") if tls else None
@@ -214,7 +217,7 @@ class KafkaCluster:
                     scram += ["--add-scram", f'{mechanism}=[name="{name}",password="{password}"]']
 
         def one(node: Node) -> None:
-            arguments = ["format", "-t", _CLUSTER_ID, "-c", str(node.directory / "server.properties"), *scram]
+            arguments = ["format", "-t", self._cluster_id, "-c", str(node.directory / "server.properties"), *scram]
             self.run("kafka.tools.StorageTool", arguments)
 
         with ThreadPoolExecutor(2) as pool:

@@ -32,6 +32,7 @@ OAUTH_TLS_LISTENERS = {"oauth_tls": "SASL_SSL"}
 SASL_TLS_LISTENERS = {"sasl_tls": "SASL_SSL"}
 # Its clients have tickets (GSSAPI).
 KERBEROS_LISTENERS = {"kerberos": "SASL_PLAINTEXT"}
+KERBEROS_TLS_LISTENERS = {"kerberos_tls": "SASL_SSL"}
 # The `relayed` listener is advertised as the port "relay", where another program listens and forwards the bytes.
 RELAYED_LISTENERS = {"relayed": "PLAINTEXT"}
 _ADVERTISED_PORTS = {"relayed": "relay"}
@@ -97,7 +98,7 @@ def listeners(
     if oauth:
         chosen |= OAUTH_LISTENERS | (OAUTH_TLS_LISTENERS if tls else {})
     if kerberos:
-        chosen |= KERBEROS_LISTENERS
+        chosen |= KERBEROS_LISTENERS | (KERBEROS_TLS_LISTENERS if tls else {})
     if relayed:
         chosen |= RELAYED_LISTENERS
     return chosen
@@ -122,7 +123,8 @@ def server_properties(plan: Plan, node: Node) -> str:
         for name in (OAUTH_LISTENERS | OAUTH_TLS_LISTENERS).keys() & plan.listeners.keys():
             settings |= _oauth(name, plan.jwks_url)
     if plan.keytab is not None:
-        settings |= _kerberos(*plan.keytab)
+        for name in (KERBEROS_LISTENERS | KERBEROS_TLS_LISTENERS).keys() & plan.listeners.keys():
+            settings |= _kerberos(name, *plan.keytab)
     return _properties({**settings, **plan.settings})
 
 
@@ -240,7 +242,7 @@ def _sasl(version: str, listeners: Mapping[str, str]) -> dict[str, str]:
     for name, protocol in listeners.items():
         if not protocol.startswith("SASL"):
             continue
-        if name in (*OAUTH_LISTENERS, *OAUTH_TLS_LISTENERS, *KERBEROS_LISTENERS):
+        if name in (*OAUTH_LISTENERS, *OAUTH_TLS_LISTENERS, *KERBEROS_LISTENERS, *KERBEROS_TLS_LISTENERS):
             continue
         prefix = f"listener.name.{name}"
         settings[f"{prefix}.plain.sasl.jaas.config"] = f"{_PLAIN_MODULE} required {_users()};"
@@ -261,9 +263,9 @@ def _oauth(listener: str, jwks_url: str) -> dict[str, str]:
     }
 
 
-def _kerberos(principal: str, keytab: Path) -> dict[str, str]:
+def _kerberos(listener: str, principal: str, keytab: Path) -> dict[str, str]:
     module = "com.sun.security.auth.module.Krb5LoginModule"
-    prefix = "listener.name.kerberos"
+    prefix = f"listener.name.{listener}"
     options = f"useKeyTab=true storeKey=true keyTab={_quoted(str(keytab))} principal={_quoted(principal)}"
     return {
         f"{prefix}.sasl.enabled.mechanisms": "GSSAPI",
