@@ -580,14 +580,18 @@ class TrackerBackend(Backend):
 
     async def extend(self, delivery: Delivery, timeout_ms: int) -> None:
         now = self.now()
-        if now > delivery.deadline:
+        self._check_lease(delivery)
+        await self._stored(self._send(delivery, Marker(MarkerType.KEEP_ALIVE, delivery.identity, timeout_ms)))
+        self._check_lease(delivery)  # what is stored after the deadline may come too late for the tracker
+        delivery.deadline, delivery.timeout_ms = now + timeout_ms / 1000, max(delivery.timeout_ms, timeout_ms)
+        self._counters.extended += 1
+
+    def _check_lease(self, delivery: Delivery) -> None:
+        if self.now() > delivery.deadline:
             raise LeaseLostError(
                 f"the lease of message {delivery.envelope.id} is over: it is delivered again",
                 remedy="extend it earlier, or raise redelivery_timeout_ms",
             )
-        await self._stored(self._send(delivery, Marker(MarkerType.KEEP_ALIVE, delivery.identity, timeout_ms)))
-        delivery.deadline, delivery.timeout_ms = now + timeout_ms / 1000, max(delivery.timeout_ms, timeout_ms)
-        self._counters.extended += 1
 
     # -- the end
 

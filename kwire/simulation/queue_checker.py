@@ -111,7 +111,8 @@ class QueueChecker:
         if marker.type == MarkerType.START:
             if known is None or known.ended_at is not None:
                 before, known = known, _Tracked(at if known is None else known.started_at)
-                known.redelivered_at = None if before is None else before.redelivered_at
+                if before is not None:
+                    known.redelivered_at, known.starts = before.redelivered_at, before.starts
                 self._tracked[marker.identity] = self._by_place[place] = known
             known.starts += 1
             known.deadline_ms, known.is_released = deadline_ms, False
@@ -169,7 +170,7 @@ class QueueChecker:
     def _acked_in_time(self, event: QueueEvent, ends: Sequence[QueueEvent]) -> None:
         tracked = self._by_place.get(event.place)
         if tracked is None or tracked.redelivered_at is None or not self.promises.is_true_clock or tracked.starts > 1:
-            return
+            return  # with several leases of a record nobody knows which one was over
         for end in ends:
             if end.kind == "acked" and tracked.redelivered_at + _MS < end.at:
                 self._find("acked too late", f"{end.id} at {end.place} at {end.at:.3f} s: redelivered before")

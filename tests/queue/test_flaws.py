@@ -6,8 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from kwire.broker import Disconnect
 from kwire.consumer import ConsumerRecord
+from kwire.errors import LeaseLostError
+from kwire.producer.bulk import BulkResponse, BulkResult
 from kwire.protocol import ApiKey
 from kwire.queue.backend import Delivery
 from kwire.queue.markers import NO_TOPIC_ID, MarkerType, decode_marker
@@ -85,6 +89,28 @@ def test_f13_a_keep_alive_that_is_stored_after_the_deadline_does_not_bring_the_l
     backend._extended([late, early], backend.now(), response)  # type: ignore[arg-type]
     assert late.deadline < backend.now()
     assert early.deadline > before
+
+
+def test_f13_an_extension_that_is_stored_after_the_deadline_does_not_bring_the_lease_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = world.service(redelivery_timeout_ms=60_000, partitions=1)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    (message,) = take(consumer, 1)
+    backend, delivery = consumer._backend, message._delivery
+    assert isinstance(backend, TrackerBackend)
+    stored = backend._stored
+
+    async def stored_late(response: BulkResponse) -> BulkResult:
+        result = await stored(response)
+        delivery.deadline = backend.now() - 1.0
+        return result
+
+    monkeypatch.setattr(backend, "_stored", stored_late)
+    with pytest.raises(LeaseLostError, match="is over"):
+        message.extend(120_000)
+    assert message.lease_seconds <= 0
 
 
 def test_q27_the_position_is_committed_after_so_many_messages_of_other_queues(world: World) -> None:

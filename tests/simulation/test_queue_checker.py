@@ -105,6 +105,17 @@ def test_an_acknowledgement_after_the_redelivery_is_found() -> None:
     assert "acked too late" in world.kinds()
 
 
+def test_an_acknowledgement_of_a_second_lease_is_in_time() -> None:
+    """The first consumer died without a commit: the record was redelivered, and read again by another consumer."""
+    world = World()
+    world.again(2.0)
+    world.mark(START, 0, 2.5)
+    world.history.add(2.6, "handed", "c.1", "m", (0, 0), 1)
+    world.history.add(2.7, "acked", "c.1", "m", (0, 0), 1)
+    world.mark(END, 0, 2.7)
+    assert "acked too late" not in world.kinds()
+
+
 def test_a_message_that_is_not_marked_or_not_committed_is_found() -> None:
     world = World()
     world.history.add(0.5, "acked", "c.0", "m", (0, 0), 1)
