@@ -402,9 +402,10 @@ def test_a_full_disk_is_reported_in_one_line(options: list[str]) -> None:
 
 
 def test_an_unreachable_broker_is_reported_before_the_timeout() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    done = run("metadata", "-b", f"127.0.0.1:{port}", "--timeout", "2")
+    with socket.socket() as silent:  # bound, so that no other test gets its port, but not listening
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        done = run("metadata", "-b", f"127.0.0.1:{port}", "--timeout", "2")
     lines = done.stderr.decode().splitlines()
     assert done.returncode == 3
     assert lines[0].startswith(f"no broker can be reached; tried 127.0.0.1:{port}; the last failure: cannot connect")

@@ -1,4 +1,4 @@
-"""Send the requests of groups whose members the broker assigns: consumer groups of KIP-848, and share groups."""
+"""Send the requests of groups whose members the broker assigns: those of KIP-848, share groups, groups of Streams."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from kwire.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from kwire.protocol.messages.share_fetch import ShareFetchRequest
 from kwire.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kwire.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from kwire.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from recording.scene import TOPIC, Scene
 from recording.wire import Exchange
 
@@ -33,6 +35,13 @@ def consumer_group_describe(scene: Scene, version: int) -> Exchange:
     group = scene.new_name("group")
     assert not scene.newest(_join_consumer_group(group)).error_code
     request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
+    return scene.wire.exchange(request, version)
+
+
+def streams_group_describe(scene: Scene, version: int) -> Exchange:
+    group = scene.new_name("streams")
+    assert not scene.newest(_join_streams_group(group)).error_code
+    request = StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
     return scene.wire.exchange(request, version)
 
 
@@ -84,6 +93,19 @@ def _join_consumer_group(group: str) -> ConsumerGroupHeartbeatRequest:
     return ConsumerGroupHeartbeatRequest(
         group_id=group, member_id=_MEMBER, member_epoch=0, rebalance_timeout_ms=10_000,
         subscribed_topic_names=[TOPIC], server_assignor="uniform", topic_partitions=[],
+    )  # fmt: skip
+
+
+def _join_streams_group(group: str) -> StreamsGroupHeartbeatRequest:
+    topology = StreamsGroupHeartbeatRequest.Topology
+    subtopology = topology.Subtopology(
+        subtopology_id="0", source_topics=[TOPIC], source_topic_regex=[], state_changelog_topics=[],
+        repartition_sink_topics=[], repartition_source_topics=[], copartition_groups=[],
+    )  # fmt: skip
+    return StreamsGroupHeartbeatRequest(
+        group_id=group, member_id=_MEMBER, member_epoch=0, endpoint_information_epoch=0, rebalance_timeout_ms=10_000,
+        topology=topology(epoch=1, subtopologies=[subtopology]), active_tasks=[], standby_tasks=[], warmup_tasks=[],
+        process_id="p", client_tags=[],
     )  # fmt: skip
 
 
