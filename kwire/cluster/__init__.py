@@ -14,6 +14,7 @@
     thread        the thread of the loop, and the calls into it
     callbacks     the thread for user code, and the way into asyncio loops
     waiting       methods that wait, written once for threads and for asyncio
+    interceptors  what the interceptors of all clients share
     metrics       counts about brokers
     telemetry     metrics that are pushed to brokers
     otlp          OpenTelemetry's format, for these

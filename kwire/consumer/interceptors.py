@@ -15,16 +15,14 @@ interceptors pays nothing per record.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kwire.cluster.interceptors import Interceptors, log
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.offsets import Offset
 from kwire.consumer.record import ConsumerRecord
 from kwire.errors import ConfigurationError
-
-_log = logging.getLogger("kwire.interceptors")
 
 
 class ConsumerInterceptor:
@@ -50,18 +48,17 @@ class ConsumerInterceptor:
         """Free what the interceptor holds. Called once, when the consumer has ended, after all other calls."""
 
 
-class ConsumerInterceptors:
+class ConsumerInterceptors(Interceptors[ConsumerInterceptor]):
     """The interceptors of one consumer, called in their order; records go from one to the next.
 
     `dispatch` runs `on_commit` and `close` where user code runs.
     """
 
     def __init__(self, interceptors: Sequence[ConsumerInterceptor], dispatch: Callable[..., object]) -> None:
+        super().__init__(interceptors)
         self.dispatch = dispatch
-        self._all = tuple(interceptors)
-        self._changing = [one for one in self._all if _overrides(one, "on_consume")]
-        self._told = [one for one in self._all if _overrides(one, "on_commit")]
-        self._is_closed = False
+        self._changing = self._overriding(ConsumerInterceptor, "on_consume")
+        self._told = self._overriding(ConsumerInterceptor, "on_commit")
 
     @property
     def changes_records(self) -> bool:
@@ -75,7 +72,7 @@ class ConsumerInterceptors:
                     raise TypeError(f"on_consume returned {type(changed).__name__}, not a list of records")
                 records = changed
             except Exception:
-                _log.exception("%s.on_consume raised", type(interceptor).__name__)
+                log.exception("%s.on_consume raised", type(interceptor).__name__)
         return records
 
     def check_records(self, what: str) -> None:
@@ -96,25 +93,11 @@ class ConsumerInterceptors:
             try:
                 interceptor.on_commit(dict(offsets))
             except Exception:
-                _log.exception("%s.on_commit raised", type(interceptor).__name__)
+                log.exception("%s.on_commit raised", type(interceptor).__name__)
 
     def close_soon(self) -> None:
         """Close the interceptors, after what `committed` told before."""
-        self.dispatch(self._close)
-
-    def _close(self) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        for interceptor in self._all:
-            try:
-                interceptor.close()
-            except Exception:
-                _log.exception("%s.close raised", type(interceptor).__name__)
-
-
-def _overrides(interceptor: ConsumerInterceptor, method: str) -> bool:
-    return getattr(type(interceptor), method) is not getattr(ConsumerInterceptor, method)
+        self.dispatch(self.close)
 
 
 def is_consumer_interceptors(value: Any) -> bool:

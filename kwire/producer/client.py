@@ -537,7 +537,7 @@ class ProducerClient:
             self._at_exit.detach()
 
     def close_interceptors(self) -> None:
-        """Have the interceptors closed once the loop has ended, after what they are told of the last records."""
+        """Close the interceptors once the loop has ended and they have learned the results of the last records."""
         if self.interceptors is not None:
             self.runtime.when_ended(partial(self.callbacks, self.interceptors.close))
 

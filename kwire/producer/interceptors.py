@@ -15,19 +15,17 @@ interceptors pays nothing: its `send` is the same, and a batch that resolves loo
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Sequence
 from typing import Any
 
+from kwire.cluster.interceptors import Interceptors, log
 from kwire.errors import KwireError
 from kwire.producer.accumulator import ManyColumns
 from kwire.producer.batch_builder import BatchBuilder
 from kwire.producer.bulk import Slice
 from kwire.producer.futures import RecordMetadata, own_copy
 from kwire.producer.message import Message, to_bytes, to_headers
-
-_log = logging.getLogger("kwire.interceptors")
 
 
 class ProducerInterceptor:
@@ -53,14 +51,13 @@ class ProducerInterceptor:
         """Free what the interceptor holds. Called once, when the producer has ended, after all other calls."""
 
 
-class ProducerInterceptors:
+class ProducerInterceptors(Interceptors[ProducerInterceptor]):
     """The interceptors of one producer, called in their order; a message goes from one to the next."""
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
-        self._all = tuple(interceptors)
-        self._changing = [one for one in self._all if _overrides(one, "on_send")]
-        self._told = [one for one in self._all if _overrides(one, "on_acknowledgement")]
-        self._is_closed = False
+        super().__init__(interceptors)
+        self._changing = self._overriding(ProducerInterceptor, "on_send")
+        self._told = self._overriding(ProducerInterceptor, "on_acknowledgement")
 
     @property
     def changes_messages(self) -> bool:
@@ -79,7 +76,7 @@ class ProducerInterceptors:
                     raise TypeError(f"on_send returned {type(changed).__name__}, not a Message")
                 message = changed
             except Exception:
-                _log.exception("%s.on_send raised for topic %s", type(interceptor).__name__, message.topic)
+                log.exception("%s.on_send raised for topic %s", type(interceptor).__name__, message.topic)
         return message
 
     def changed(self, topic: str, one: Slice) -> Slice:
@@ -90,7 +87,7 @@ class ProducerInterceptors:
         for timestamp_ms, key, value, headers, partition in one.columns.rows(0, one.length):
             message = self.on_send(Message(topic, value, key, headers, partition, timestamp_ms))
             if message.topic != topic:
-                _log.error("on_send changed topic %s to %s: in send_many it stays", topic, message.topic)
+                log.error("on_send changed topic %s to %s: in send_many it stays", topic, message.topic)
             rows.append(message)
         columns = ManyColumns(
             [to_bytes(row.value, "value") for row in rows],
@@ -120,24 +117,10 @@ class ProducerInterceptors:
             try:
                 interceptor.on_acknowledgement(metadata, error)
             except Exception:
-                _log.exception(
+                log.exception(
                     "%s.on_acknowledgement raised for topic %s, partition %d, offset %d",
                     type(interceptor).__name__, metadata.topic, metadata.partition, metadata.offset,
                 )  # fmt: skip
-
-    def close(self) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        for interceptor in self._all:
-            try:
-                interceptor.close()
-            except Exception:
-                _log.exception("%s.close raised", type(interceptor).__name__)
-
-
-def _overrides(interceptor: ProducerInterceptor, method: str) -> bool:
-    return getattr(type(interceptor), method) is not getattr(ProducerInterceptor, method)
 
 
 def is_producer_interceptors(value: Any) -> bool:

@@ -50,7 +50,7 @@ from kwire.spark.offsets import (
 )
 from kwire.spark.option_parsers import TopicPartition
 from kwire.spark.options import ReadOptions, Subscription
-from kwire.spark.record_sizes import SAMPLE_BYTES, RecordSizes
+from kwire.spark.record_sizes import SAMPLE_BYTES, RecordSizes, SampledConsumer
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -80,16 +80,9 @@ BYTES_MAX = 16 * 1024 * 1024
 _POLL_TIMEOUT = 0.1
 
 
-class RangeConsumer(Protocol):
+class RangeConsumer(SampledConsumer, Protocol):
     """The part of `kwire.Consumer` that a task needs."""
 
-    def assign(
-        self, partitions: Sequence[tuple[str, int, int]], *, ends: Mapping[TopicPartition, int] = ...
-    ) -> None: ...
-    def poll_arrow(
-        self, max_records: int = ..., timeout: float = ..., *, columns: Collection[str] | None = ...
-    ) -> pa.RecordBatch: ...
-    def position(self, topic: str, partition: int) -> int: ...
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
 
 

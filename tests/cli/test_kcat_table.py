@@ -11,6 +11,7 @@ import click
 import pytest
 
 from kwire.cli.app import kwire
+from tests.conftest import missing
 
 _PAGE = Path(__file__).parents[2] / "docs" / "howto" / "kcat.md"
 # Of kcat's help: what asks for the help and the version, and what the page says is not there.
@@ -58,8 +59,9 @@ def test_what_kwire_is_said_to_have_exists(row: list[str]) -> None:
                 assert (word[:2] if word == "-vv" else word) in known, f"{text}: there is no {word}"
 
 
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 def test_no_flag_of_kcat_is_left_out() -> None:
+    if shutil.which("kcat") is None:
+        missing("kcat is not installed: `tools/env peers` installs it")
     text = subprocess.run(["kcat", "-h"], capture_output=True, text=True, check=False)
     flags = set(re.findall(r"^  (-[A-Za-z])\b", text.stdout + text.stderr, re.MULTILINE)) | {"-P", "-L", "-Q"}
     named = {flag for row in rows() for flag in re.findall(r"(?<![\w-])-[A-Za-z]\b", row[1])}

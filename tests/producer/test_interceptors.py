@@ -22,7 +22,7 @@ PATIENCE = 30
 
 
 class Recorder(kwire.ProducerInterceptor):
-    """Adds a letter to each value, and notes what it is told."""
+    """Adds a letter to each value, and keeps each result it learns."""
 
     def __init__(self, letter: str = "a") -> None:
         self.letter = letter
