@@ -32,6 +32,7 @@ from kwire.protocol import ApiKey, api
 from kwire.protocol.releases import RELEASES, release_versions
 from kwire.records import Batch, Record, decode_batches
 from kwire.session import SaslServer
+from kwire.session.handshake import OWN_APIS
 
 T = TypeVar("T")
 _PORT_MAX = 65_535
@@ -503,7 +504,8 @@ def served_versions(narrowed: Mapping[ApiKey, range], *, release: str | None = N
     """
     served: dict[int, range] = {}
     history = None if release is None else release_versions(release, has_zookeeper=False)
-    for key, wanted in [*((key, HANDLERS[key].request.VERSIONS) for key in HANDLERS), *narrowed.items()]:
+    handled = {**OWN_APIS, **{key: HANDLERS[key].request.VERSIONS for key in HANDLERS}}
+    for key, wanted in [*handled.items(), *narrowed.items()]:
         has = api(int(key)).versions
         if history is not None:
             wanted = _common(wanted, history.get(int(key), range(0)))

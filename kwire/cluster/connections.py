@@ -64,9 +64,10 @@ class _Stage(Enum):
 class _AddressState:
     """What the handshakes with one address showed: by address, because a bootstrap node and a broker may share it."""
 
-    __slots__ = ("failures", "stage")
+    __slots__ = ("api_versions", "failures", "stage")
 
     def __init__(self) -> None:
+        self.api_versions: int | None = None  # the highest version of ApiVersions that both sides have
         self.failures = 0  # of handshakes with ApiVersions, in a row
         self.stage = _Stage.UNKNOWN
 
@@ -84,6 +85,9 @@ class VersionProbes:
         SUSPECTED  -- the handshake succeeds        --> UNKNOWN; and so is OLD when a connection gets no response
 
     Once any broker has responded to ApiVersions the cluster is modern, and no other broker is taken for old.
+
+    ApiVersions has versions too. A broker that refused the highest one is next asked in the highest that it has; when
+    it is upgraded its response says so, and after a handshake that fails nothing is known of it.
     """
 
     def __init__(self) -> None:
@@ -99,11 +103,16 @@ class VersionProbes:
             return HandshakeMode.PROBE
         return HandshakeMode.API_VERSIONS
 
-    def succeeded(self, address: Address, handshake: HandshakeMode) -> None:
-        """Note that a connection with this handshake got a response."""
+    def api_versions(self, address: Address) -> int | None:
+        """Return the version of ApiVersions to begin with, or None for the highest."""
+        return self._state(address).api_versions
+
+    def succeeded(self, address: Address, handshake: HandshakeMode, api_versions: int | None = None) -> None:
+        """Note that a connection with this handshake got a response; `api_versions` is as `Session.api_versions`."""
         state = self._state(address)
         if handshake is HandshakeMode.API_VERSIONS:
             state.failures, state.stage = 0, _Stage.UNKNOWN
+            state.api_versions = api_versions
             self._is_cluster_modern = True
         elif handshake is HandshakeMode.PROBE:
             state.failures, state.stage = 0, _Stage.SUSPECTED
@@ -111,6 +120,7 @@ class VersionProbes:
     def failed(self, address: Address, handshake: HandshakeMode) -> None:
         """Note that the broker closed a connection with this handshake before any response."""
         state = self._state(address)
+        state.api_versions = None
         if handshake is not HandshakeMode.API_VERSIONS:
             state.failures, state.stage = 0, _Stage.UNKNOWN
         elif state.stage is _Stage.SUSPECTED:
@@ -264,6 +274,7 @@ class Connections:
             request_timeout_ms=self._config.request_timeout_ms,
             assume=None if handshake is HandshakeMode.API_VERSIONS else BROKERS_BEFORE_API_VERSIONS[OLDEST],
             target=(self._cluster_id, node) if is_checked else ANYONE,
+            api_versions=self._probes.api_versions((host, port)),
         )
         self._connections[key] = _Connection(session, self._counters[node], handshake=handshake)
         self._selector.connect(key, host, port, tls=self._config.tls_options)
@@ -464,7 +475,7 @@ class Connections:
             self.ready[purpose][node] = connection.session
             self._features.update(connection.session.features)
             if connection.handshake is HandshakeMode.API_VERSIONS:
-                self._probes.succeeded(self.addresses[node], connection.handshake)
+                self._probes.succeeded(self.addresses[node], connection.handshake, connection.session.api_versions)
             self.last_failure.pop(node, None)
             events.insert(0, NodeReady(node, purpose))
         return events

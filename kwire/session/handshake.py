@@ -39,9 +39,13 @@ class HandshakeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """The result of a handshake. `features` are finalized levels (KIP-584), such as {"transaction.version": 2}."""
+    """The result of a handshake. `features` are finalized levels (KIP-584), such as {"transaction.version": 2}.
+
+    `api_versions` is the version of ApiVersions with which the next connection to this broker can begin.
+    """
 
     versions: VersionRanges
+    api_versions: int | None = None
     session_lifetime_ms: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
 
@@ -63,9 +67,13 @@ def client_handshake(
     sasl: Login | None,
     software: tuple[str, str],
     target: Target = ANYONE,
+    api_versions: int | None = None,
 ) -> Handshake:
     """Run the whole handshake. Raises a KwireError if the connection cannot be used."""
-    negotiated = Negotiated(assume) if assume is not None else (yield from _negotiate(broker, software, target))
+    if assume is not None:
+        negotiated = Negotiated(assume)
+    else:
+        negotiated = yield from _negotiate(broker, software, target, api_versions)
     return negotiated if sasl is None else (yield from reauthenticate(broker, host, sasl, negotiated))
 
 
@@ -75,13 +83,15 @@ def reauthenticate(broker: str, host: str, sasl: Login, negotiated: Negotiated) 
     return replace(negotiated, session_lifetime_ms=lifetime_ms)
 
 
-def _negotiate(broker: str, software: tuple[str, str], target: Target) -> Handshake:
-    """Send ApiVersions, first in our highest version, then in a lower one that the broker has.
+def _negotiate(broker: str, software: tuple[str, str], target: Target, first: int | None) -> Handshake:
+    """Send ApiVersions, first in version `first` or our highest, until the broker responds in the highest common one.
 
     A broker that lacks the version responds UNSUPPORTED_VERSION in the form of v0: since 2.4 with its own range
-    (KIP-511), before that without, and then v0 is the version that it surely has.
+    (KIP-511), before that without, and then v0 is the version that it surely has. A broker that was upgraded since
+    `first` was its highest version offers a higher one, in which it is asked again.
     """
-    version = ApiVersionsRequest.VERSIONS[-1]
+    ours = ApiVersionsRequest.VERSIONS
+    version = ours[-1] if first is None else first
     while True:
         request = ApiVersionsRequest(
             client_software_name=software[0], client_software_version=software[1], cluster_id=target[0],
@@ -92,15 +102,20 @@ def _negotiate(broker: str, software: tuple[str, str], target: Target) -> Handsh
         is_unsupported = frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
         _, response = decode_response(frame, ApiVersionsRequest, 0 if is_unsupported else version)
         if not is_unsupported:
-            break
+            both = common(ours, _version_ranges(response).get(ApiKey.API_VERSIONS, range(0)))
+            highest = both[-1] if both else version
+            if highest <= version or ours is not ApiVersionsRequest.VERSIONS:
+                break
+            version = highest
+            continue
         lower = _lower_version(broker, response, version)
         if lower is None:
             raise UnsupportedVersionError("the broker rejected ApiVersions v0", broker=broker, api="ApiVersions")
-        version = lower
+        ours, version = range(version), lower
     if response.error_code:
         raise broker_error(response.error_code, broker=broker, api="ApiVersions", version=version)
     features = {feature.name: feature.max_version_level for feature in response.finalized_features}
-    return Negotiated(_version_ranges(response), features=features)
+    return Negotiated(_version_ranges(response), max(version, highest), features=features)
 
 
 def _version_ranges(response: ApiVersionsResponse) -> dict[int, range]:

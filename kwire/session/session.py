@@ -167,6 +167,7 @@ class Session:
         max_in_flight: int = MAX_IN_FLIGHT,
         chance: Callable[[], float] = lambda: 0.5,
         target: Target = ANYONE,
+        api_versions: int | None = None,
     ) -> Session:
         """Return the client's end. `node` names the broker in errors, such as "1 at db:9092".
 
@@ -175,6 +176,8 @@ class Session:
         `assume` are the versions of a broker without ApiVersions (`versions.BROKERS_BEFORE_API_VERSIONS`). Requests
         beyond `max_in_flight` wait in the session. `chance` returns a random number from 0 to 1: connections that were
         made together must not authenticate again together.
+        `api_versions` is the version of ApiVersions to begin with: what `Session.api_versions` was on an earlier
+        connection to this broker, so that an older broker need not refuse the highest one again.
         """
         session = cls(Role.CLIENT, node)
         session._client_id = client_id
@@ -184,7 +187,7 @@ class Session:
         session._chance = chance
         session._host = host
         session._handshake = client_handshake(
-            node, host=host, assume=assume, sasl=sasl, software=software, target=target
+            node, host=host, assume=assume, sasl=sasl, software=software, target=target, api_versions=api_versions
         )
         return session
 
@@ -388,6 +391,11 @@ class Session:
     def features(self) -> Mapping[str, int]:
         """Return the levels of the cluster's features (KIP-584), from ApiVersions."""
         return self._negotiated.features if self._negotiated is not None else {}
+
+    @property
+    def api_versions(self) -> int | None:
+        """Client: return the highest version of ApiVersions that both sides have, or None if it was not asked."""
+        return self._negotiated.api_versions if self._negotiated is not None else None
 
     def _can_send_more(self) -> bool:
         return self._state is State.READY and len(self._in_flight) < self._max_in_flight and not self._awaits_renewal

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import re
 import subprocess
 import sys
 import threading
@@ -38,6 +39,41 @@ def cluster(broker: EmbeddedCluster) -> Iterator[kwire.Cluster]:
 
 def connections(cluster: kwire.Cluster) -> int:
     return sum(broker.connections for broker in cluster.metrics().brokers.values())
+
+
+def asked_versions(caplog: pytest.LogCaptureFixture) -> list[int]:
+    """Return the version of each ApiVersions request since the last call, by the client's own log."""
+    sent = [re.search(r"^to broker .* ApiVersions v(\d+)", one.getMessage()) for one in caplog.records]
+    caplog.clear()
+    return [int(found[1]) for found in sent if found]
+
+
+def test_only_the_first_connection_to_an_address_finds_the_version_of_api_versions(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "kwire.cluster.requests")
+    with (
+        EmbeddedCluster(brokers=1, topics={"t": 1}, version="4.3") as broker,
+        kwire.Cluster(broker.bootstrap) as cluster,
+    ):
+
+        def reconnect() -> list[int]:
+            """Use connections for all purposes, which a restart ended."""
+            with kwire.Producer(cluster) as producer, kwire.Consumer(cluster) as consumer:
+                consumer.assign([("t", 0, "earliest")])
+                producer.send("t", b"1").result(PATIENCE)
+                assert values(consumer, 1)
+            return asked_versions(caplog)
+
+        first = reconnect()
+        assert first == [5, 4, *[4] * (len(first) - 2)]
+        assert len(first) > 3
+        broker.serve_as(1, "4.4")  # which closes the connections
+        upgraded = reconnect()
+        assert (upgraded[0], upgraded[-1]) == (4, 5)
+        broker.serve_as(1, "4.3")
+        rolled_back = reconnect()
+        assert (rolled_back[0], rolled_back[-1]) == (5, 4)
 
 
 def values(consumer: kwire.Consumer, count: int) -> list[bytes | None]:

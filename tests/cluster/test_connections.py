@@ -37,6 +37,14 @@ def test_failures_and_responses_choose_the_next_handshake(ends: str, then: Hands
     assert probes.next(HERE) is then
 
 
+def test_the_version_of_api_versions_is_forgotten_after_a_handshake_that_fails() -> None:
+    probes = VersionProbes()
+    probes.succeeded(HERE, NEW, 4)
+    assert (probes.api_versions(HERE), probes.api_versions(THERE)) == (4, None)
+    probes.failed(HERE, NEW)
+    assert probes.api_versions(HERE) is None
+
+
 def test_addresses_are_independent() -> None:
     probes = VersionProbes()
     for _ in range(2):

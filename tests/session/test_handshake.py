@@ -101,6 +101,49 @@ class TestVersions:
         (frame,) = pipe.client.frames()
         assert isinstance(broken(pipe.broker.receive(b"".join(frame), 0.0)), UnsupportedVersionError)
 
+    @pytest.mark.parametrize(
+        ("begins_with", "highest", "asked"),
+        [
+            (None, 5, [5]),
+            (None, 4, [5, 4]),
+            (4, 4, [4]),
+            (4, 3, [4, 3]),  # rolled back
+            (3, 5, [3, 5]),  # upgraded
+            (3, 9, [3, 5]),
+        ],
+    )
+    def test_the_version_that_the_broker_had_before_is_asked_first(
+        self, begins_with: int | None, highest: int, asked: list[int]
+    ) -> None:
+        """The handshake always ends in the highest common version, whatever it began with."""
+        client = Session.client(NODE, api_versions=begins_with)
+        broker = Session.broker(apis={**APIS, ApiKey.API_VERSIONS: range(highest + 1)})
+        client.start(0.0)
+        sent = []
+        while client.has_frames:
+            (parts,) = client.frames()
+            sent.append(decode_request(b"".join(parts))[0].api_version)
+            broker.receive(b"".join(parts), 0.0)
+            for frame in broker.frames():
+                client.receive(b"".join(frame), 0.0)
+        assert sent == asked
+        assert client.is_ready
+        assert client.api_versions == asked[-1]
+
+    def test_a_broker_that_rejects_what_it_offers_is_not_asked_for_ever(self) -> None:
+        client = Session.client(NODE, api_versions=3)
+        client.start(0.0)
+        assert sent_requests(client) == [("ApiVersions", 3)]
+        offer = [ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=5)]
+        client.receive(b"".join(encode_response(ApiVersionsResponse(error_code=0, api_keys=offer), 3, 0)), 0.0)
+        assert sent_requests(client) == [("ApiVersions", 5)]
+        rejected = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=offer)
+        client.receive(b"".join(encode_response(rejected, 0, 1)), 0.0)
+        assert sent_requests(client) == [("ApiVersions", 4)]
+        client.receive(b"".join(encode_response(ApiVersionsResponse(error_code=0, api_keys=offer), 4, 2)), 0.0)
+        assert client.is_ready
+        assert client.api_versions == 4
+
     def test_brokers_before_2_4_name_no_range(self) -> None:
         client = Session.client(NODE)
         client.start(0.0)
