@@ -23,6 +23,35 @@ def test_importing_kwire_imports_few_modules() -> None:
     assert not {"asyncio", "ssl", "socket", "threading", "json"} & set(loaded)
 
 
+FRAME = b"\x00\x12\x00\x00\x00\x00\x00\x01\xff\xff"  # ApiVersions v0
+
+
+def imported_by(*arguments: str, reads: bytes) -> set[str]:
+    """Return the modules that a command of `kwire` imports from its start to its end."""
+    command = [sys.executable, "-X", "importtime", "-m", "kwire", *arguments]
+    done = subprocess.run(command, input=reads, capture_output=True, check=True)
+    return {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines() if "|" in line}
+
+
+def test_decoding_a_frame_imports_nothing_for_networks_or_captures() -> None:
+    """Each of these costs a start-up some milliseconds; `tools/start-up` measures them."""
+    unwanted = {"asyncio", "ssl", "socket", "logging", "subprocess", "concurrent.futures", "rich", "kwire.net"}
+    unwanted |= {"kwire.option_checks", "kwire.capture.pairing", "kwire.capture.tls", "kwire.session", "kwire.cluster"}
+    loaded = imported_by("decode", reads=FRAME)
+    assert "kwire.capture.decoded_frame" in loaded
+    assert not unwanted & loaded
+
+
+@pytest.mark.parametrize("arguments", [("produce", "t"), ("metadata", "t")])
+def test_a_command_without_tls_and_sasl_imports_neither(arguments: tuple[str, ...]) -> None:
+    unwanted = {"asyncio", "ssl", "subprocess", "rich", "kwire.session.sasl.client", "kwire.cluster.login"}
+    unwanted |= {"kwire.consumer", "kwire.admin", "kwire.cluster.asyncio_waiting", "kwire.net.tls_filter"}
+    with kwire.broker.Cluster(brokers=1, topics={"t": 1}) as cluster:
+        loaded = imported_by(*arguments, "-b", cluster.bootstrap, reads=b"one\ntwo\n")
+        assert "kwire.cluster.loop" in loaded
+        assert not unwanted & loaded
+
+
 def test_every_public_name_exists() -> None:
     for name in kwire.__all__:
         assert getattr(kwire, name) is not None

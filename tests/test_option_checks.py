@@ -35,6 +35,11 @@ DECLARING = [ClientConfig, ProducerSettings, ConsumerOptions]
 ALL_DECLARING = [*DECLARING, ShareConsumerOptions]
 
 
+def type_hints(declaring: Any) -> dict[str, Any]:
+    """Return the types of fields. `Sasl` is imported for type checkers only where they are declared."""
+    return get_type_hints(declaring, localns={"Sasl": kwire.Sasl})
+
+
 def refusal(client: Callable[..., object], *args: Any, **options: Any) -> str:
     with pytest.raises(ConfigurationError) as caught:
         client(*args, **options)
@@ -62,8 +67,8 @@ def test_every_option_is_declared_and_its_default_is_allowed(declaring: type[Any
     ],
 )
 def test_the_typed_keywords_agree_with_the_declarations(keywords: Any, declaring: list[Any]) -> None:
-    declared = {name: kind for each in declaring for name, kind in get_type_hints(each).items() if name != "bootstrap"}
-    assert get_type_hints(keywords) == declared
+    declared = {name: kind for each in declaring for name, kind in type_hints(each).items() if name != "bootstrap"}
+    assert type_hints(keywords) == declared
 
 
 @pytest.mark.parametrize(
@@ -194,9 +199,9 @@ def test_a_client_without_any_bootstrap_is_a_type_error() -> None:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_an_unknown_option_is_refused_with_all_options_of_the_client(client: Any) -> None:
     said = refusal(client, "localhost:9092", nonsense=1)
-    keywords = get_type_hints(ProducerKwargs if "Producer" in repr(client) else ClientKwargs)
+    keywords = type_hints(ProducerKwargs if "Producer" in repr(client) else ClientKwargs)
     if client in (kwire.Consumer, kwire.aio.Consumer):
-        keywords = get_type_hints(ConsumerKwargs)
+        keywords = type_hints(ConsumerKwargs)
     listed = said.rpartition(" are ")[2]
     assert listed.split(", ") == sorted(keywords)
 

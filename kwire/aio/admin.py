@@ -24,7 +24,8 @@ from kwire.admin.topics import TopicAdmin
 from kwire.admin.transactions import TransactionAdmin
 from kwire.admin.users import UserAdmin
 from kwire.cluster import ClientConfig, ClientKwargs, Cluster, ClusterEvent, open_loop_thread
-from kwire.cluster.waiting import AWAITING, AwaitedContext, awaited
+from kwire.cluster.asyncio_waiting import AWAITING
+from kwire.cluster.waiting import AwaitedContext, awaited
 from kwire.option_checks import check_names, documents_options, translate_bootstrap
 
 

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack
 
 from kwire.cluster import ClientConfig, Cluster
-from kwire.cluster.waiting import AWAITING, awaited
+from kwire.cluster.asyncio_waiting import AWAITING
+from kwire.cluster.waiting import awaited
 from kwire.consumer import columns
 from kwire.consumer.group_client import GroupClient
 from kwire.consumer.interceptors import ConsumerInterceptors

@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from kwire.cluster import ClientConfig, Cluster, ClusterEvent
+from kwire.cluster.asyncio_waiting import AWAITING, AsyncioSignal
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
-from kwire.cluster.waiting import AWAITING, AsyncioSignal, awaited
+from kwire.cluster.waiting import awaited
 from kwire.errors import KwireError
 from kwire.option_checks import documents_options, translate_bootstrap
 from kwire.producer import Message, ProduceResponse, ProducerRequest, RecordMetadata

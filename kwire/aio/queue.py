@@ -18,7 +18,8 @@ from typing import Any, Unpack
 
 from kwire import aio
 from kwire.cluster import ClientConfig, Cluster
-from kwire.cluster.waiting import AWAITING, AwaitedContext, awaited
+from kwire.cluster.asyncio_waiting import AWAITING
+from kwire.cluster.waiting import AwaitedContext, awaited
 from kwire.option_checks import documents_options, translate_bootstrap
 from kwire.queue.consumer import LOOK_SECONDS, QueueConsumerClient
 from kwire.queue.message import MessageClient

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from kwire.cluster import ClientConfig, Cluster
-from kwire.cluster.waiting import AWAITING, awaited
+from kwire.cluster.asyncio_waiting import AWAITING
+from kwire.cluster.waiting import awaited
 from kwire.option_checks import documents_keywords, documents_options, translate_bootstrap
 from kwire.share.client import ShareConsumerClient
 from kwire.share.options import CLIENT_DEFAULTS, ShareConsumerKwargs, ShareConsumerOptions

@@ -19,7 +19,7 @@ latency, packet numbers, problems. Passwords and tokens are masked by default. `
     decoded_frame.py  one frame decoded as far as its bytes make sense
     field_reader.py   headers and record batches, field by field
     exchange.py       a request with its response, decoded: `read_exchanges`
-    exchange_json.py  an exchange as one JSON object, as `kwire decode` prints it
+    exchange_json.py  an exchange as one JSON object, as `kwire decode` prints it; frame_json.py one frame
     rows.py           an exchange as a row of columns
     secrets.py        passwords and tokens masked; on request payloads of records
     filters.py        the filter language of `-w`: `Filter("api == Produce and ms > 100")`

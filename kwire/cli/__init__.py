@@ -8,7 +8,7 @@ Each command is one file; `kwire --help` imports none of them.
     arguments.py      names of APIs, versions, topics and error codes: parsing and shell completion
     connection.py     the options of every command that connects to brokers
     output.py         tables on a terminal, JSON lines in a pipe
-    stderr_log.py     -v and -vv: kwire's log on stderr
+    stderr_log.py     -v and -vv: kwire's log on stderr, by the handler of stderr_handler.py
     error_report.py   exit codes, and exceptions as text
     message_json.py   messages as Kafka's JSON
     record_json.py    records and batches as JSON

@@ -18,7 +18,6 @@ import click
 from kwire.cli.error_report import ExitCode, exit_code, print_error, report_error
 from kwire.cli.stderr_log import log_to_stderr
 from kwire.errors import KwireError
-from kwire.option_checks import did_you_mean
 from kwire.version import VERSION
 
 # Name -> its line in `kwire --help`. kwire/cli/<name>.py holds `command`; a dash is an underscore there.
@@ -90,6 +89,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
+            from kwire.option_checks import did_you_mean  # only a wrong name pays for it
+
             hint = did_you_mean(name, COMMANDS, max_names=2) or "`kwire --help` lists them"
             ctx.fail(f"there is no command {name}; {hint}")
         return super().resolve_command(ctx, args)

@@ -9,7 +9,6 @@ import click
 
 from kwire.capture.apis import range_text
 from kwire.errors import UnsupportedVersionError
-from kwire.option_checks import near_names
 from kwire.protocol import Api, ApiKey, api
 
 
@@ -32,6 +31,8 @@ def _key(text: str) -> ApiKey:
         return found
     if text.isascii() and text.isdigit() and int(text) in set(ApiKey):
         return ApiKey(int(text))
+    from kwire.option_checks import near_names  # only a wrong name pays for it
+
     near = [by_name[name].api_name for name in near_names(bare, by_name, max_names=3)]
     hint = f"did you mean {' or '.join(near)}?" if near else "`kwire schema` lists them"
     raise click.UsageError(f"there is no API {text}; {hint}")

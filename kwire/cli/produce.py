@@ -300,6 +300,7 @@ class _Delivery:
         self.topic = topic
         self.has_report = has_report
         self.output = output
+        self.cluster: Any = None
         self.producer: Any = None
         self.transactional_id: str | None = None
         self.changed = threading.Condition()
@@ -312,7 +313,7 @@ class _Delivery:
     ) -> None:
         """Reach a broker before the first record is read, so that a wrong address fails at once."""
         from kwire.cli.metadata import request_metadata
-        from kwire.cluster import ClientConfig, LoopThread
+        from kwire.cluster import ClientConfig, Cluster, open_loop_thread
         from kwire.producer import Producer
 
         options = connection.client_options()
@@ -322,11 +323,10 @@ class _Delivery:
         if self.transactional_id is not None:
             options["transactional_id"] = self.transactional_id
         options.update(connection.extra)
-        self.producer = Producer(**options)
-        known = ClientConfig.option_names()
-        with closing(
-            LoopThread(ClientConfig(**{name: options[name] for name in options if name in known}))
-        ) as loop_thread:
+        shared = options.keys() & ClientConfig.option_names()
+        self.cluster = Cluster(**{name: options.pop(name) for name in shared})
+        self.producer = Producer(self.cluster, **options)
+        with closing(open_loop_thread("kwire produce", self.cluster, {}, "metadata")) as loop_thread:
             found = request_metadata(loop_thread, [self.topic], connection.timeout)
         if any(one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in found.topics):
             if not may_create:
@@ -445,6 +445,8 @@ class _Delivery:
     def close(self) -> None:
         if self.producer is not None:
             self.producer.close(0)
+        if self.cluster is not None:
+            self.cluster.close(0)
 
 
 def _at(error: EncodeError, input_name: str) -> EncodeError:

@@ -3,24 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import sys
 from collections.abc import Iterator
-
-
-class _Stderr(logging.Handler):
-    """Write to the current `sys.stderr`, which tests replace."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            sys.stderr.write(self.format(record) + "\n")
-            sys.stderr.flush()
-        except Exception:
-            self.handleError(record)
-
-
-_HANDLER = _Stderr()
-_HANDLER.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
 
 @contextlib.contextmanager
@@ -31,18 +14,22 @@ def log_to_stderr(verbose: int) -> Iterator[None]:
 
     Without -v, warnings appear as Python shows them without a logging configuration: as bare lines.
     """
-    logger = logging.getLogger("kwire")
     if not verbose:
         yield
         return
+    import logging  # which many commands do not need otherwise
+
+    from kwire.cli.stderr_handler import HANDLER
+
+    logger = logging.getLogger("kwire")
     level, level_before = logging.DEBUG if verbose > 1 else logging.INFO, logger.level
-    is_first = _HANDLER not in logger.handlers
+    is_first = HANDLER not in logger.handlers
     logger.setLevel(level if is_first else min(level, level_before))
     if is_first:
-        logger.addHandler(_HANDLER)
+        logger.addHandler(HANDLER)
     try:
         yield
     finally:
         logger.setLevel(level_before)
         if is_first:
-            logger.removeHandler(_HANDLER)
+            logger.removeHandler(HANDLER)

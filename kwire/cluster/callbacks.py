@@ -6,14 +6,16 @@ the application for this. `AsyncioBridge` moves many calls into an asyncio loop 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
 
 _log = logging.getLogger("kwire.callbacks")
 

@@ -7,19 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from kwire.errors import ConfigurationError
 from kwire.net import Tls, show_address
 from kwire.option_checks import Choice, Flag, Text, Where, Whole, check_names, check_values, option
-from kwire.session import Sasl
+
+if TYPE_CHECKING:
+    from kwire.session import Sasl
 
 DEFAULT_PORT = 9092
 INT32_MAX = 2**31 - 1  # requests carry times and sizes as int32
 MS = "milliseconds"
 
 _TLS = Where("True or a kwire.Tls", lambda value: isinstance(value, (bool, Tls)))
-_SASL = Where('a kwire.Sasl, such as kwire.Sasl("PLAIN", "user", "password")', lambda value: isinstance(value, Sasl))
+
+
+def _is_sasl(value: object) -> bool:
+    from kwire.session import Sasl  # only those who log in pay for it
+
+    return isinstance(value, Sasl)
+
+
+_SASL = Where('a kwire.Sasl, such as kwire.Sasl("PLAIN", "user", "password")', _is_sasl)
 
 
 class ClientKwargs(TypedDict, total=False):

@@ -19,11 +19,10 @@ from enum import Enum, auto
 from functools import lru_cache, partial
 from math import inf
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kwire.cluster import logs
 from kwire.cluster.config import ClientConfig
-from kwire.cluster.login import SharedLogin, Submit
 from kwire.cluster.metadata import NO_NODE, Broker, Snapshot
 from kwire.cluster.metrics import BrokerCounters, BrokerMetrics, broker_metrics
 from kwire.cluster.requests import Purpose
@@ -34,8 +33,11 @@ from kwire.protocol import Request
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.session import ConnectionBroken, ConnectionClosed, HandshakeDone, RequestFailed, ResponseReceived, Session
 from kwire.session.handshake import ANYONE
-from kwire.session.sasl import Deferred
+from kwire.session.sasl.exchange import Deferred
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS
+
+if TYPE_CHECKING:
+    from kwire.cluster.login import SharedLogin, Submit
 
 Address = tuple[str, int]
 
@@ -182,6 +184,8 @@ class Connections:
         self._selector = selector
         self.login: SharedLogin | None = None
         if config.sasl is not None:
+            from kwire.cluster.login import SharedLogin  # only those who log in pay for it
+
             self.login = SharedLogin(
                 config.sasl,
                 clock,

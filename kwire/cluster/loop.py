@@ -17,20 +17,18 @@ runs here.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from math import inf
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kwire.cluster import logs
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady
 from kwire.cluster.coordinators import Coordinators
 from kwire.cluster.events import BrokerFailed, BrokerRecovered, ClusterEvent, changes
-from kwire.cluster.login import Submit
 from kwire.cluster.metadata import NO_NODE, Broker, CurrentLeader, MetadataStatus, MetadataUpdater, Snapshot
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.recovery import Failure, RecoveryMonitor
@@ -63,6 +61,11 @@ from kwire.protocol import Request, Response
 from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.session import RequestFailed, ResponseReceived
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kwire.cluster.login import Submit
 
 
 def _is_fatal(failure: KwireError | None) -> bool:

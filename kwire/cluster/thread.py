@@ -6,7 +6,6 @@ for forks: a child process has the parent's sockets but not its thread, so every
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
@@ -122,10 +121,17 @@ class LoopThread:
         self.check_usable()
         with self._lock:
             if not self._is_started and not self._is_closing:
-                with suppress(RuntimeError):  # there is none: this is no asyncio program
-                    self._loop.run_coroutines_in(asyncio.get_running_loop())
+                if self.config.sasl is not None:
+                    self._find_asyncio_loop()
                 self._begin()
                 self._is_started = True
+
+    def _find_asyncio_loop(self) -> None:
+        """Let the coroutine functions of a login run in the caller's event loop, if it has one."""
+        import asyncio  # which a program of threads need not load
+
+        with suppress(RuntimeError):  # there is none: this is no asyncio program
+            self._loop.run_coroutines_in(asyncio.get_running_loop())
 
     def _begin(self) -> None:
         self._thread.start()

@@ -15,7 +15,7 @@ from kwire.doctor.link import Link
 from kwire.errors import ConnectError, ErrorCode, KwireError, NotKafkaError, ResolveError, TlsError, broker_error
 from kwire.net import Address, Clock, Resolver, Tls
 from kwire.net.probe import Probe, resolve, try_addresses
-from kwire.net.tls import TlsContext
+from kwire.net.tls_filter import TlsContext
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.describe_configs import DescribeConfigsRequest
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse

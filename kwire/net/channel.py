@@ -18,9 +18,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kwire.errors import DisconnectedError, EncodeError, NodeError
-from kwire.net.tls import RECORD_BYTES, TlsFilter
 from kwire.wire.accel import speedups
 from kwire.wire.frame import SIZE, BytesLike, Frame, FrameReader
+
+if TYPE_CHECKING:
+    from kwire.net.tls_filter import TlsFilter
 
 # bytes, bytearray, memoryview: an object with a buffer.
 Piece: TypeAlias = Any
@@ -376,7 +378,7 @@ class Channel:
         """Encrypt the next part of the queue. Its frames are complete when the socket has taken all of it."""
         taken = 0
         while tls.is_established and self._outgoing.pieces and taken < _SEAL_BYTES:
-            count = tls.encrypt(self._outgoing.chunk(RECORD_BYTES))
+            count = tls.encrypt(self._outgoing.chunk(tls.RECORD_BYTES))
             taken += count
             self._sealed_frames += self._outgoing.advance(count)
         self._sealed = memoryview(tls.sealed())

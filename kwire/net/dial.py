@@ -9,16 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from kwire.errors import ConnectError, NodeError, ResolveError
 from kwire.net.threads import DaemonThreads
 from kwire.wire.frame import Frame
+
+if TYPE_CHECKING:
+    import ssl
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kwire.errors import ConnectError
 from kwire.net.dial import show_address
+
+if TYPE_CHECKING:
+    import ssl
 
 _BACKLOG = 128
 # The most accepted in one turn, so that new connections do not starve the others.

@@ -21,7 +21,7 @@ from typing import Any
 from kwire.errors import ConnectError, DisconnectedError, NodeError, RequestTimeoutError
 from kwire.net.clock import Clock
 from kwire.net.dial import Address, Outcome, Resolver
-from kwire.net.tls import TlsFilter
+from kwire.net.tls_filter import TlsFilter
 from kwire.wire.frame import SIZE, BytesLike, FrameReader
 
 _CHUNK_BYTES = 64 * 1024

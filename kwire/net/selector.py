@@ -20,7 +20,7 @@ from functools import partial
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kwire.errors import ClosedError, ConfigurationError, DisconnectedError, NodeError
 from kwire.net.backoff import Backoff, ReconnectBackoff
@@ -29,8 +29,11 @@ from kwire.net.clock import Clock, SystemClock
 from kwire.net.dial import Dial, Outcome, Resolver, Stage, ThreadResolver, show_address
 from kwire.net.listener import Listener
 from kwire.net.timers import Timer, Timers
-from kwire.net.tls import ClientContexts, Tls, TlsFilter
+from kwire.net.tls import ClientContexts, Tls
 from kwire.wire.frame import MAX_FRAME_BYTES, BytesLike, Frame, FrameReader
+
+if TYPE_CHECKING:
+    from kwire.net.tls_filter import TlsContext, TlsFilter
 
 # The caller's name for a connection: a broker id, or any other hashable value. It is Any, so that type checkers give
 # it back as the type that went in.
@@ -473,7 +476,7 @@ class KafkaSelector:
             self._dial_next(dial)
             return
         try:
-            tls = TlsFilter(dial.tls, is_server=False, host=dial.server_name) if dial.tls is not None else None
+            tls = _filter(dial.tls, is_server=False, host=dial.server_name) if dial.tls is not None else None
         except NodeError as error:
             self._fail(dial.node, error.at(broker=dial.broker))
             return
@@ -502,7 +505,7 @@ class KafkaSelector:
         listener.is_starved = False
         for sock, peer in accepted:
             node = next(name for name in (f"peer-{n}" for n in self._peers) if name not in self._links)
-            tls = TlsFilter(listener.tls, is_server=True) if listener.tls is not None else None
+            tls = _filter(listener.tls, is_server=True) if listener.tls is not None else None
             now = self._clock.now()
             channel = Channel(
                 sock, broker=f"{node} at {show_address(peer[0], peer[1])}", now=now,
@@ -644,6 +647,12 @@ class KafkaSelector:
             raise ClosedError("the selector is closed")
         if os.getpid() != self._pid:
             raise ClosedError("the selector belongs to the process that made it", remedy="make a new one after a fork")
+
+
+def _filter(context: TlsContext, *, is_server: bool, host: str | None = None) -> TlsFilter:
+    from kwire.net.tls_filter import TlsFilter  # only those who need it pay for OpenSSL
+
+    return TlsFilter(context, is_server=is_server, host=host)
 
 
 def _chosen_tls(tls: Tls | bool | None) -> Tls | None:

@@ -15,7 +15,6 @@ records, by doing so with their `BulkResponse`. Records that are delivered cost 
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import logging
 import sys
@@ -77,6 +76,8 @@ def wait_for(start: StartWaiting, timeout: float | None) -> bool:
 
 def awaiting(start: StartWaiting) -> Generator[object, None, None]:
     """For `__await__`: wait in the asyncio loop that runs, whichever it is."""
+    import asyncio  # which a program of threads need not load
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
     mailbox = asyncio_bridge(loop)

@@ -23,7 +23,6 @@ from struct import error as _struct_error
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from kwire.option_checks import near_names
 from kwire.protocol import primitives
 from kwire.protocol.fields import REQUIRED, STRING_BYTES_MAX, Array, Field, Fixed, Sized, min_size
 
@@ -92,6 +91,8 @@ def field_error(cls: Any, unknown: Mapping[str, object], required: Mapping[str, 
     missing = [name for name, value in required.items() if value is REQUIRED]
     if not unknown:
         return TypeError(f"{cls.__qualname__} needs {', '.join(missing)}")
+    from kwire.option_checks import near_names  # only a wrong name pays for it
+
     near = [name for wrong in unknown for name in near_names(wrong, names)]
     hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(names) or 'none'}"
     return TypeError(f"{cls.__qualname__} has no field {', '.join(unknown)}: {hint}")

@@ -9,6 +9,10 @@
 Imports: wire, protocol.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from kwire.session.events import (
     ConnectionBroken,
     ConnectionClosed,
@@ -22,8 +26,10 @@ from kwire.session.events import (
     State,
     TrailingBytes,
 )
-from kwire.session.sasl import MECHANISMS, Sasl, SaslServer
 from kwire.session.session import Session
+
+if TYPE_CHECKING:
+    from kwire.session.sasl import MECHANISMS, Sasl, SaslServer
 
 __all__ = [
     "MECHANISMS",
@@ -42,3 +48,12 @@ __all__ = [
     "State",
     "TrailingBytes",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is SASL's on first use."""
+    if name not in {"MECHANISMS", "Sasl", "SaslServer"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kwire.session import sasl
+
+    return getattr(sasl, name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kwire.errors import AuthenticationError, ErrorCode, UnsupportedVersionError, broker_error
 from kwire.protocol import ApiKey
@@ -20,11 +20,11 @@ from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, S
 from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.protocol.schema import Request, Response
 from kwire.session.events import State
-from kwire.session.sasl import Login, SaslExchange, SaslServer
-from kwire.session.sasl.aws import MECHANISM as AWS
-from kwire.session.sasl.exchange import ClientMessage, Deferred, SaslError
-from kwire.session.sasl.kerberos import MECHANISM as KERBEROS
+from kwire.session.sasl.exchange import AWS_MSK_IAM, GSSAPI, ClientMessage, Deferred, Login, SaslError, SaslExchange
 from kwire.session.versions import VersionRanges, common, highest_common, show
+
+if TYPE_CHECKING:
+    from kwire.session.sasl import SaslServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _authenticate(broker: str, host: str, sasl: Login, versions: VersionRanges) 
             remedy="it is older than 0.10: connect without SASL, or to a newer broker",
         )
     is_without_headers = ApiKey.SASL_AUTHENTICATE not in versions  # before 1.0 (KIP-152)
-    if is_without_headers and sasl.mechanism == KERBEROS:  # it ends without a response there
+    if is_without_headers and sasl.mechanism == GSSAPI:  # it ends without a response there
         raise AuthenticationError(
             "SASL GSSAPI needs Kafka 1.0", broker=broker, remedy="use another mechanism, or a newer broker"
         )
@@ -209,8 +209,10 @@ _PASSWORD = "user name and password"
 _USER = ", and that the broker has this user for this mechanism"
 # What to check of other credentials than a password, after a refusal.
 _CREDENTIALS: Mapping[str, str] = {
-    KERBEROS: "the clocks of both machines, the broker's keytab, and its rules for the names of principals",
-    AWS: "this machine's clock, the region, and that the policy of the IAM identity allows kafka-cluster:Connect",
+    GSSAPI: "the clocks of both machines, the broker's keytab, and its rules for the names of principals",
+    AWS_MSK_IAM: (
+        "this machine's clock, the region, and that the policy of the IAM identity allows kafka-cluster:Connect"
+    ),
 }
 
 

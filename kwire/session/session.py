@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kwire.errors import (
     AuthenticationError,
@@ -64,11 +64,13 @@ from kwire.session.handshake import (
     client_handshake,
     reauthenticate,
 )
-from kwire.session.sasl import Login, SaslServer
-from kwire.session.sasl.exchange import Deferred
+from kwire.session.sasl.exchange import Deferred, Login
 from kwire.session.versions import VersionRanges, highest_common, show
 from kwire.version import VERSION
 from kwire.wire.frame import BytesLike
+
+if TYPE_CHECKING:
+    from kwire.session.sasl import SaslServer
 
 MAX_IN_FLIGHT = 100
 _CORRELATION_ID_MAX = 2**31 - 1

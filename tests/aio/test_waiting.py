@@ -8,9 +8,9 @@ from concurrent.futures import Future
 
 import pytest
 
+from kwire.cluster.asyncio_waiting import AWAITING
+from kwire.cluster.asyncio_waiting import AsyncioSignal as Signal
 from kwire.cluster.callbacks import asyncio_bridge
-from kwire.cluster.waiting import AWAITING
-from kwire.cluster.waiting import AsyncioSignal as Signal
 from kwire.errors import RequestTimeoutError
 
 PATIENCE = 30

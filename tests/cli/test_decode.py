@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kwire.capture.decoded_frame import decode_request_frame
-from kwire.capture.exchange_json import row_to_json
+from kwire.capture.frame_json import row_to_json
 from kwire.cli.decode.render import FieldTable
 from tests.capture.samples import BATCHES, METADATA_REQUEST, METADATA_RESPONSE, fetch, produce, sized
 from tests.cli.running import run

@@ -21,7 +21,7 @@ import kwire.aio
 import kwire.broker
 from kwire.errors import ConfigurationError, DisconnectedError, NodeError, NotKafkaError, TlsError
 from kwire.net import KafkaSelector, Receive, Tls, VirtualClock
-from kwire.net.tls import TlsFilter
+from kwire.net.tls_filter import TlsFilter
 from tests.net.harness import Driver, Peer, closed_port, drive, framed, joined, running
 
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)

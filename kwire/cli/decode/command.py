@@ -21,12 +21,12 @@ from kwire.capture.decoded_frame import (
     possible_messages,
     split_frames,
 )
-from kwire.capture.exchange_json import frame_to_json
 from kwire.capture.field_reader import FieldRow
+from kwire.capture.frame_json import frame_to_json
 from kwire.capture.secrets import Redaction
 from kwire.cli.arguments import complete_api, find_api, find_version, redaction, redaction_options
-from kwire.cli.decode.capture_view import PairFilter, filter_options, print_capture
 from kwire.cli.decode.input_formats import InputFormat, parse_input
+from kwire.cli.decode.pair_filter import PairFilter, filter_options
 from kwire.cli.decode.render import heading, print_frame
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, output_options
@@ -103,6 +103,8 @@ def command(
             raise click.UsageError(
                 "--sized, --bare, --request, --response, --body and --try-versions do not apply to a capture"
             )
+        from kwire.cli.decode.capture_view import print_capture  # only a capture pays for it
+
         pair_filter = filters.for_api(api_text, version_text)
         file: Any = io.BufferedReader(PrefixedFile(head, source), _CAPTURE_BUFFER_BYTES)
         return print_capture(

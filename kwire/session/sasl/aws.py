@@ -22,11 +22,11 @@ from typing import Any
 from urllib.parse import quote
 
 from kwire.errors import ConfigurationError, LoginError
-from kwire.session.sasl.exchange import LoginTools, SaslError
+from kwire.session.sasl.exchange import AWS_MSK_IAM, LoginTools, SaslError
 from kwire.session.sasl.oauth import Token
 from kwire.version import VERSION
 
-MECHANISM = "AWS_MSK_IAM"
+MECHANISM = AWS_MSK_IAM
 LIFETIME_SECONDS = 900
 _SERVICE = "kafka-cluster"
 _ALGORITHM = "AWS4-HMAC-SHA256"

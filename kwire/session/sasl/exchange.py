@@ -14,6 +14,10 @@ from kwire.errors import KwireError
 
 T = TypeVar("T")
 
+# The mechanisms that the handshake treats in a way of their own.
+GSSAPI = "GSSAPI"
+AWS_MSK_IAM = "AWS_MSK_IAM"
+
 
 class SaslError(Exception):
     """The exchange cannot succeed. `args[0]` says why, without a secret."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kwire.errors import ConfigurationError, KerberosError
-from kwire.session.sasl.exchange import LoginTools, SaslError
+from kwire.session.sasl.exchange import GSSAPI, LoginTools, SaslError
 from kwire.session.sasl.oauth import Secret, secret_text
 
-MECHANISM = "GSSAPI"
+MECHANISM = GSSAPI
 # The security layers of RFC 4752: the bit of "none", and an answer that chooses it, which has no buffer size.
 NO_LAYER = 1
 NO_LAYER_CHOSEN = bytes([NO_LAYER, 0, 0, 0])
