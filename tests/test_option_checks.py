@@ -11,6 +11,7 @@ import pytest
 
 import kwire
 import kwire.aio
+from kwire.admin.options import AdminKwargs, AdminOptions
 from kwire.broker.faults import Fault, FaultKwargs
 from kwire.broker.options import ClusterKwargs, Options
 from kwire.cluster import ClientConfig, ClientKwargs
@@ -32,7 +33,7 @@ CLIENTS: list[Any] = [
     kwire.Cluster,
 ]
 DECLARING = [ClientConfig, ProducerSettings, ConsumerOptions]
-ALL_DECLARING = [*DECLARING, ShareConsumerOptions]
+ALL_DECLARING = [*DECLARING, ShareConsumerOptions, AdminOptions]
 
 
 def type_hints(declaring: Any) -> dict[str, Any]:
@@ -64,6 +65,7 @@ def test_every_option_is_declared_and_its_default_is_allowed(declaring: type[Any
         (ProducerKwargs, [ClientConfig, ProducerSettings]),
         (ConsumerKwargs, [ClientConfig, ConsumerOptions]),
         (ShareConsumerKwargs, [ClientConfig, ShareConsumerOptions]),
+        (AdminKwargs, [ClientConfig, AdminOptions]),
     ],
 )
 def test_the_typed_keywords_agree_with_the_declarations(keywords: Any, declaring: list[Any]) -> None:
@@ -202,6 +204,8 @@ def test_an_unknown_option_is_refused_with_all_options_of_the_client(client: Any
     keywords = type_hints(ProducerKwargs if "Producer" in repr(client) else ClientKwargs)
     if client in (kwire.Consumer, kwire.aio.Consumer):
         keywords = type_hints(ConsumerKwargs)
+    if client is kwire.Admin:
+        keywords = type_hints(AdminKwargs)
     listed = said.rpartition(" are ")[2]
     assert listed.split(", ") == sorted(keywords)
 
@@ -261,7 +265,8 @@ def test_the_tables_of_names_lead_to_existing_options() -> None:
                                option_table(ClientConfig, defaults={"allow_auto_create_topics": False})]),
         (kwire.aio.ShareConsumer, [option_table(ShareConsumerOptions),
                                    option_table(ClientConfig, defaults={"allow_auto_create_topics": False})]),
-        (kwire.Admin, [option_table(ClientConfig)]),
+        (kwire.Admin, [option_table(AdminOptions), option_table(ClientConfig)]),
+        (kwire.aio.Admin, [option_table(AdminOptions), option_table(ClientConfig)]),
         (kwire.Cluster, [option_table(ClientConfig)]),
     ],
 )  # fmt: skip

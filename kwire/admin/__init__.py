@@ -1,6 +1,8 @@
 """The admin client. A noun of Kafka is an attribute of `Admin` and a file here; a verb is a method.
 
     admin           `Admin`, whose methods block the calling thread
+    client          what both faces have beside the nouns: options, metrics, the end
+    options         the options of an admin client
     acls            `Admin.acls`: rules about who may do what
     client_metrics  `Admin.client_metrics`: what clients push to the brokers
     cluster         `Admin.cluster`: brokers, features, the quorum, what is wrong

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from kwire.admin.acls import Acls
+from kwire.admin.client import AdminClient
 from kwire.admin.client_metrics import ClientMetrics
 from kwire.admin.cluster import AdminCluster, ClusterDescription
 from kwire.admin.configs import Configs
@@ -14,6 +14,7 @@ from kwire.admin.groups import Groups
 from kwire.admin.log_dirs import LogDirs
 from kwire.admin.noun import checked_names
 from kwire.admin.offsets import Offsets
+from kwire.admin.options import AdminKwargs, AdminOptions
 from kwire.admin.partitions import Partitions
 from kwire.admin.quotas import Quotas
 from kwire.admin.records import Records
@@ -22,16 +23,16 @@ from kwire.admin.tokens import Tokens
 from kwire.admin.topics import CreatedTopic, NewTopic, Topics
 from kwire.admin.transactions import Transactions
 from kwire.admin.users import Users
-from kwire.cluster import ClientConfig, ClientKwargs, Cluster, ClusterEvent, Snapshot, open_loop_thread
-from kwire.cluster.waiting import BLOCKING
+from kwire.cluster import ClientConfig, Cluster, Snapshot
+from kwire.cluster.waiting import BLOCKING, BlockingContext, blocking
 from kwire.errors import KwireError
-from kwire.option_checks import check_names, documents_options, translate_bootstrap
+from kwire.option_checks import documents_options, translate_bootstrap
 
 Result = TypeVar("Result")
 
 
-@documents_options(ClientConfig)
-class Admin:
+@documents_options(AdminOptions, ClientConfig)
+class Admin(BlockingContext, AdminClient):
     """Administers a Kafka cluster; safe to use from many threads.
 
     >>> with kwire.Admin("localhost:9092") as admin:                  # doctest: +SKIP
@@ -40,37 +41,37 @@ class Admin:
     A noun is an attribute, and a verb a method of it: topics, configs, offsets, records, groups, partitions, log_dirs,
     transactions, acls, quotas, users, tokens, client_metrics, cluster. `kwire.aio.Admin` has the same.
 
-    Options are those of every client, such as request_timeout_ms, tls and sasl; `help(kwire.Admin)` and the page
-    "Options" of the documentation have all of them, with defaults and units.
-
     Each method blocks for at most `timeout` seconds, by default request_timeout_ms. A verb for one thing returns its
     result or raises its error; a verb for several returns `Results`. The methods create_topics and delete_topics raise
     the first error once every result is known, with the other errors as notes, or return the errors in place of the
     results with raise_errors=False.
     """
 
-    @translate_bootstrap("kwire.Admin")
-    def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ClientKwargs]) -> None:
-        check_names("kwire.Admin", bootstrap, options, ClientConfig)
-        self._runtime = open_loop_thread("kwire.Admin", bootstrap, options, "admin")
-        self._config = self._runtime.config
-        self.acls = Acls(self._runtime, BLOCKING)
-        self.client_metrics = ClientMetrics(self._runtime, BLOCKING)
-        self.cluster = AdminCluster(self._runtime, BLOCKING)
-        self.configs = Configs(self._runtime, BLOCKING)
-        self.groups = Groups(self._runtime, BLOCKING)
-        self.log_dirs = LogDirs(self._runtime, BLOCKING)
-        self.offsets = Offsets(self._runtime, BLOCKING)
-        self.partitions = Partitions(self._runtime, BLOCKING)
-        self.quotas = Quotas(self._runtime, BLOCKING)
-        self.records = Records(self._runtime, BLOCKING)
-        self.tokens = Tokens(self._runtime, BLOCKING)
-        self.topics = Topics(self._runtime, BLOCKING)
-        self.transactions = Transactions(self._runtime, BLOCKING)
-        self.users = Users(self._runtime, BLOCKING)
+    _name = "kwire.Admin"
+    _waiter = BLOCKING
 
-    def __repr__(self) -> str:
-        return f"<kwire.Admin {self._config.client_id!r} of {','.join(self._config.bootstrap)}>"
+    @translate_bootstrap("kwire.Admin")
+    def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[AdminKwargs]) -> None:
+        self._set_up(bootstrap, options)
+        parts = self._runtime, BLOCKING, self._client_telemetry
+        self.acls = Acls(*parts)
+        self.client_metrics = ClientMetrics(*parts)
+        self.cluster = AdminCluster(*parts)
+        self.configs = Configs(*parts)
+        self.groups = Groups(*parts)
+        self.log_dirs = LogDirs(*parts)
+        self.offsets = Offsets(*parts)
+        self.partitions = Partitions(*parts)
+        self.quotas = Quotas(*parts)
+        self.records = Records(*parts)
+        self.tokens = Tokens(*parts)
+        self.topics = Topics(*parts)
+        self.transactions = Transactions(*parts)
+        self.users = Users(*parts)
+
+    metrics = blocking(AdminClient._metrics)
+    client_instance_id = blocking(AdminClient._client_instance_id)
+    close = blocking(AdminClient._close)
 
     @overload
     def create_topics(
@@ -105,15 +106,6 @@ class Admin:
         """Delete topics with all of their records. Brokers may serve them for a short time after this has returned."""
         return _raised_or_returned(self.topics.delete(checked_names("names", names), timeout=timeout), raise_errors)
 
-    def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
-        """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
-
-        Events are brokers that appear, fail and disappear, partitions that lose their leader, and changed metadata.
-        Exceptions of `callback` are logged. Returns a function that ends the calls; a call that is running then may end
-        after it.
-        """
-        return self._runtime.on_cluster_event(callback)
-
     def describe_cluster(self, timeout: float | None = None) -> ClusterDescription:
         """Return the cluster's id, its brokers, and the controller."""
         return self.cluster.describe(timeout=timeout)
@@ -124,18 +116,6 @@ class Admin:
         A topic that does not exist is in the result with its error_code, and is not created.
         """
         return self.cluster.metadata(topics, timeout=timeout)
-
-    def close(self, timeout: float | None = 10.0) -> None:
-        """End the thread and the connections; blocked calls raise ClosedError. A second call does nothing."""
-        self._runtime.close(timeout)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _raised_or_returned(results: Results[str, Result], raise_errors: bool) -> dict[str, Any]:

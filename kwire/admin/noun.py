@@ -17,6 +17,7 @@ from kwire.admin.operation import broker_timeout_ms
 from kwire.admin.routed import RoutedRequests
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, LoopThread, Route, Snapshot, StateMachine, ToAny, ToController, ToNode
+from kwire.cluster.telemetry import ClientTelemetry
 from kwire.cluster.waiting import BLOCKING, Waiter
 from kwire.errors import ConfigurationError, ErrorCode, KwireError, acting_principal, broker_error
 from kwire.protocol import Request
@@ -34,13 +35,19 @@ _ONLY = "controller"
 class Noun:
     """The requests that the verbs of a noun send. The coroutines wait by the client's waiter only."""
 
-    def __init__(self, runtime: LoopThread, waiter: Waiter) -> None:
+    def __init__(self, runtime: LoopThread, waiter: Waiter, telemetry: ClientTelemetry | None = None) -> None:
         self._runtime = runtime
         self._waiter = waiter
+        self._telemetry = telemetry
 
     def _deadline(self, timeout: float | None) -> float:
-        """Return when a call ends that may take `timeout` seconds, by default request_timeout_ms."""
+        """Return when a call ends that may take `timeout` seconds, by default request_timeout_ms.
+
+        Each verb begins with it, and the first one of a client has its metrics pushed from then on.
+        """
         check_timeout(timeout, none="wait for request_timeout_ms")
+        if self._telemetry is not None:
+            self._telemetry.start()
         if self._waiter is not BLOCKING:  # `blocking` does it for threads; this is of the caller's task alone
             acting_principal.set(self._runtime.config.principal)
         seconds = self._runtime.config.request_timeout_ms / 1000 if timeout is None else timeout

@@ -6,16 +6,18 @@ async with kwire.aio.Admin("localhost:9092") as admin:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Unpack
 
 from kwire.admin.acls import AclAdmin
+from kwire.admin.client import AdminClient
 from kwire.admin.client_metrics import ClientMetricsAdmin
 from kwire.admin.cluster import ClusterAdmin
 from kwire.admin.configs import ConfigAdmin
 from kwire.admin.groups import GroupAdmin
 from kwire.admin.log_dirs import LogDirAdmin
 from kwire.admin.offsets import OffsetAdmin
+from kwire.admin.options import AdminKwargs, AdminOptions
 from kwire.admin.partitions import PartitionAdmin
 from kwire.admin.quotas import QuotaAdmin
 from kwire.admin.records import RecordAdmin
@@ -23,10 +25,10 @@ from kwire.admin.tokens import TokenAdmin
 from kwire.admin.topics import TopicAdmin
 from kwire.admin.transactions import TransactionAdmin
 from kwire.admin.users import UserAdmin
-from kwire.cluster import ClientConfig, ClientKwargs, Cluster, ClusterEvent, open_loop_thread
+from kwire.cluster import ClientConfig, Cluster
 from kwire.cluster.asyncio_waiting import AWAITING
 from kwire.cluster.waiting import AwaitedContext, awaited
-from kwire.option_checks import check_names, documents_options, translate_bootstrap
+from kwire.option_checks import documents_options, translate_bootstrap
 
 
 class Acls(AclAdmin):
@@ -168,40 +170,32 @@ class Users(UserAdmin):
     list = awaited(UserAdmin._list)
 
 
-@documents_options(ClientConfig)
-class Admin(AwaitedContext):
+@documents_options(AdminOptions, ClientConfig)
+class Admin(AwaitedContext, AdminClient):
     """Administers a Kafka cluster, in any running asyncio loop. `kwire.Admin` has the same nouns and options."""
 
+    _name = "kwire.aio.Admin"
+    _waiter = AWAITING
+
     @translate_bootstrap("kwire.aio.Admin")
-    def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[ClientKwargs]) -> None:
-        check_names("kwire.aio.Admin", bootstrap, options, ClientConfig)
-        self._runtime = runtime = open_loop_thread("kwire.aio.Admin", bootstrap, options, "admin")
-        self.acls = Acls(runtime, AWAITING)
-        self.client_metrics = ClientMetrics(runtime, AWAITING)
-        self.cluster = AdminCluster(runtime, AWAITING)
-        self.configs = Configs(runtime, AWAITING)
-        self.groups = Groups(runtime, AWAITING)
-        self.log_dirs = LogDirs(runtime, AWAITING)
-        self.offsets = Offsets(runtime, AWAITING)
-        self.partitions = Partitions(runtime, AWAITING)
-        self.quotas = Quotas(runtime, AWAITING)
-        self.records = Records(runtime, AWAITING)
-        self.tokens = Tokens(runtime, AWAITING)
-        self.topics = Topics(runtime, AWAITING)
-        self.transactions = Transactions(runtime, AWAITING)
-        self.users = Users(runtime, AWAITING)
+    def __init__(self, bootstrap: str | Sequence[str] | Cluster, **options: Unpack[AdminKwargs]) -> None:
+        self._set_up(bootstrap, options)
+        parts = self._runtime, AWAITING, self._client_telemetry
+        self.acls = Acls(*parts)
+        self.client_metrics = ClientMetrics(*parts)
+        self.cluster = AdminCluster(*parts)
+        self.configs = Configs(*parts)
+        self.groups = Groups(*parts)
+        self.log_dirs = LogDirs(*parts)
+        self.offsets = Offsets(*parts)
+        self.partitions = Partitions(*parts)
+        self.quotas = Quotas(*parts)
+        self.records = Records(*parts)
+        self.tokens = Tokens(*parts)
+        self.topics = Topics(*parts)
+        self.transactions = Transactions(*parts)
+        self.users = Users(*parts)
 
-    def __repr__(self) -> str:
-        config = self._runtime.config
-        return f"<kwire.aio.Admin {config.client_id!r} of {','.join(config.bootstrap)}>"
-
-    def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
-        """Call `callback(event)` on the callback thread for each event from now on, as `kwire.Admin` does."""
-        return self._runtime.on_cluster_event(callback)
-
-    async def close(self, timeout: float | None = 10.0) -> None:
-        """End the thread and the connections; calls that wait raise ClosedError. A second call does nothing."""
-        await AWAITING.close(self._runtime, timeout)
-
-    async def _leave(self, error: BaseException | None) -> None:
-        await self.close()
+    metrics = awaited(AdminClient._metrics)
+    client_instance_id = awaited(AdminClient._client_instance_id)
+    close = awaited(AdminClient._close)

@@ -71,7 +71,7 @@ class Reading(NamedTuple):
 
 
 def cluster_readings(client: str, metrics: ClusterMetrics) -> list[Reading]:
-    """Return the metrics about brokers of a client; `client` is "producer" or "consumer"."""
+    """Return the metrics about brokers of a client; `client` is "producer", "consumer" or "admin.client"."""
     connects = sum(broker.connects for broker in metrics.brokers.values())
     return [
         Reading(f"{client}.connection.creation", connects, is_count=True),
@@ -442,6 +442,7 @@ class ClientTelemetry:
     def __init__(self, client: Reporting, runtime: LoopThread, *, is_on: bool) -> None:
         self._runtime = runtime
         self._is_started = False
+        self._start_lock = threading.Lock()  # an admin client is used by many threads
         self.reporter: TelemetryReporter | None = None
         if is_on:
             # A client that nobody refers to any more ends, although its loop thread runs.
@@ -457,9 +458,12 @@ class ClientTelemetry:
 
     def start(self) -> None:
         """Take part in the loop, which opens connections; at the first call."""
-        if self.reporter is not None and not self._is_started:
-            self._is_started = True
-            self._runtime.add(self.reporter)
+        if self.reporter is None or self._is_started:
+            return
+        with self._start_lock:
+            if not self._is_started:
+                self._runtime.add(self.reporter)
+                self._is_started = True
 
     async def instance_id(self, waiter: Waiter, timeout: float) -> UUID:
         reporter, future = self.required(), Future[UUID]()

@@ -13,11 +13,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import update_wrapper, wraps
 from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
-from kwire.errors import AuthorizationError, RequestTimeoutError
+from kwire.errors import AuthorizationError, ClosedError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from kwire.cluster.thread import LoopThread
@@ -26,6 +27,9 @@ C = TypeVar("C", bound=Callable[..., object])
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
+
+# How long, in seconds, a loop thread may take to run a function: it does at its next turn.
+_LOOP_SECONDS = 5.0
 
 
 class Signal(ABC):
@@ -86,6 +90,22 @@ class Waiter(ABC):
                     remedy="it is blocked: look for code that keeps the interpreter busy, and read the log",
                 )
         return future.result()
+
+    async def on_loop_or_after(self, runtime: LoopThread, function: Callable[[], T]) -> T:
+        """Run a function on a client's loop thread, or here while none runs; return or raise what it does."""
+        if runtime.is_running:
+            with suppress(ClosedError):  # it is ending just now
+                future: Future[T] = Future()
+                runtime.call_soon(_complete, future, function)
+                return await self.result_of(future, _LOOP_SECONDS)
+        return function()
+
+
+def _complete(future: Future[T], function: Callable[[], T]) -> None:
+    try:
+        future.set_result(function())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 # -- threads

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import asdict
 from math import inf
-from typing import TypeVar
 
 from kwire.cluster import ClusterMetrics, Distribution
 from kwire.cluster.metrics import Histogram
@@ -20,9 +17,6 @@ from kwire.consumer.group_steps import RebalancingClient
 from kwire.consumer.lag import Lag, lag_of
 from kwire.consumer.metrics import ConsumerMetrics, readings
 from kwire.consumer.subscription import Subscription
-from kwire.errors import ClosedError
-
-T = TypeVar("T")
 
 
 class ReportingClient(RebalancingClient):
@@ -97,12 +91,12 @@ class ReportingClient(RebalancingClient):
                 runtime.clock.now(), view,
             )  # fmt: skip
 
-        reasons = await self._on_loop_or_after(on_loop)
+        reasons = await self._waiter.on_loop_or_after(self._runtime, on_loop)
         return ConsumerExplanation(self.member, count, tuple(reasons))
 
     async def _metrics(self) -> ConsumerMetrics:
         """Return counts of polls, records, rebalances, commits and brokers, and the lag: one moment's copy."""
-        return self._all_metrics(*await self._on_loop_or_after(self._loop_metrics))
+        return self._all_metrics(*await self._waiter.on_loop_or_after(self._runtime, self._loop_metrics))
 
     def collect_metrics(self) -> ConsumerMetrics:
         """Return what `metrics` returns, to an exporter's thread: wait for the loop thread instead of awaiting it."""
@@ -144,18 +138,3 @@ class ReportingClient(RebalancingClient):
                 lag=self._known_lag({}),
                 cluster=cluster,
             )
-
-    async def _on_loop_or_after(self, function: Callable[[], T]) -> T:
-        if self._runtime.is_running:
-            with suppress(ClosedError):  # it is ending just now
-                future: Future[T] = Future()
-                self._runtime.call_soon(_complete, future, function)
-                return await self._waiter.result_of(future, 5.0)
-        return function()
-
-
-def _complete(future: Future[T], function: Callable[[], T]) -> None:
-    try:
-        future.set_result(function())
-    except BaseException as error:
-        future.set_exception(error)

@@ -520,7 +520,7 @@ class ShareConsumerClient(TelemetryMethods):
 
     async def _metrics(self) -> ShareConsumerMetrics:
         """Return counts of records, acknowledgements, requests and brokers: one moment's copy."""
-        return self._all_metrics(await self._on_loop_or_after(self._runtime.metrics))
+        return self._all_metrics(await self._waiter.on_loop_or_after(self._runtime, self._runtime.metrics))
 
     def collect_metrics(self) -> ShareConsumerMetrics:
         """Return what `metrics` returns, to an exporter's thread: wait for the loop thread instead of awaiting it."""
@@ -564,18 +564,9 @@ class ShareConsumerClient(TelemetryMethods):
         """Return why there are no records: what the group, each broker and the caller are waiting for."""
         view = self._runtime.view_for("fetch")
         now = self._runtime.clock.now
-        return await self._on_loop_or_after(lambda: explain(self._membership, self._fetcher, self._topics, now(), view))
-
-    async def _on_loop_or_after(self, function: Callable[[], T]) -> T:
-        """Run a function on the loop thread, or here where that does not run."""
-        future: Future[T] = Future()
-        try:
-            if self._runtime.is_running:
-                self._runtime.call_soon(lambda: future.set_result(function()))
-                return await self._waiter.result_of(future, self._config.request_timeout_ms / 1000)
-        except ClosedError:
-            pass  # it has ended
-        return function()
+        return await self._waiter.on_loop_or_after(
+            self._runtime, lambda: explain(self._membership, self._fetcher, self._topics, now(), view)
+        )
 
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
         """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.

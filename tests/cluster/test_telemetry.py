@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -407,6 +408,82 @@ def test_clients_of_asyncio_push_too(cluster: Cluster) -> None:
     assert {push.client_instance_id for push in seen} == {id}
     assert seen[-1].is_last
     assert resource_of(seen[0]) == {"transactional_id": "x"}
+
+
+def admin_pushes(cluster: Cluster) -> list[Push]:
+    return pushes(cluster, "a")
+
+
+def check_admin_pushes(cluster: Cluster, id: UUID) -> None:
+    """Check that an admin client has pushed its counts and the program's metric, and has said that it is closed."""
+    seen = admin_pushes(cluster)
+    assert {push.client_instance_id for push in seen} == {id}
+    assert [push.is_last for push in seen] == [False] * (len(seen) - 1) + [True]
+    names = {name.removeprefix("org.apache.kafka.") for push in seen for name in names_of(push)}
+    assert {"admin.client.connection.creation.total", "admin.client.node.request.latency.avg", "app.jobs"} <= names
+    assert not [name for name in names if not name.startswith(("admin.client.", "app."))]
+
+
+def test_an_admin_pushes_too(cluster: Cluster) -> None:
+    with kwire.Admin(cluster.bootstrap, client_id="a") as admin:
+        admin.add_metric("app.jobs", lambda: 2)
+        admin.add_metric("app.gone", lambda: 1)
+        admin.remove_metric("app.gone")
+        id = admin.client_instance_id(timeout=10)
+        wait_until(lambda: admin.offsets.list(["t"], "latest") and len(admin_pushes(cluster)) > 1)
+        assert admin.client_instance_id() == id
+    check_admin_pushes(cluster, id)
+
+
+def test_an_admin_of_asyncio_pushes_too(cluster: Cluster) -> None:
+    async def main() -> UUID:
+        async with kwire.aio.Admin(cluster.bootstrap, client_id="a") as admin:
+            admin.add_metric("app.jobs", lambda: 2)
+            while len(admin_pushes(cluster)) < 2:
+                await admin.offsets.list(["t"], "latest")
+            assert (await admin.metrics()).brokers
+            return await admin.client_instance_id()
+
+    check_admin_pushes(cluster, asyncio.run(main()))
+
+
+def test_an_admin_begins_with_its_first_verb_and_pushes_nothing_without_a_subscription() -> None:
+    with Cluster(1, topics={"t": 1}) as running:
+        with kwire.Admin(running.bootstrap, client_id="a") as admin:
+            assert admin.metrics().brokers == {}
+            assert not running.requests()
+            threads = [threading.Thread(target=admin.topics.list) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            wait_until(lambda: running.requests()[ApiKey.GET_TELEMETRY_SUBSCRIPTIONS])
+            assert running.requests()[ApiKey.GET_TELEMETRY_SUBSCRIPTIONS] == 1
+            assert sum(one.connects for one in admin.metrics().brokers.values()) >= 1
+        assert list(running.telemetry()) == []
+
+
+def test_the_telemetry_of_an_admin_can_be_off(cluster: Cluster) -> None:
+    options = kwire.options(java={"bootstrap.servers": cluster.bootstrap, "enable.metrics.push": "false"})
+    with kwire.Admin(**options, client_id="a") as admin:
+        assert admin.topics.list() == ["t"]
+        with pytest.raises(ConfigurationError, match="telemetry is off"):
+            admin.client_instance_id()
+    assert admin_pushes(cluster) == []
+
+
+def test_an_admin_on_a_shared_cluster_pushes_and_leaves_the_others_alone(cluster: Cluster) -> None:
+    with (
+        kwire.Cluster(cluster.bootstrap, client_id="a") as shared,
+        kwire.Admin(shared) as admin,
+        kwire.Admin(shared, telemetry=False) as silent,
+    ):
+        admin.add_metric("app.jobs", lambda: 2)
+        wait_until(lambda: admin.offsets.list(["t"], "latest") and len(admin_pushes(cluster)) > 1)
+        id = admin.client_instance_id()
+        admin.close()
+        assert silent.topics.list() == ["t"]
+    check_admin_pushes(cluster, id)
 
 
 def test_brokers_that_do_not_answer_do_not_hold_up_close(cluster: Cluster) -> None:

@@ -1,0 +1,79 @@
+"""What `kwire.Admin` and `kwire.aio.Admin` have in common beside the nouns: options, metrics, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from kwire.admin.options import AdminOptions
+from kwire.arguments import check_timeout
+from kwire.cluster import ClientConfig, Cluster, ClusterEvent, ClusterMetrics, LoopThread, open_loop_thread
+from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods, cluster_readings
+from kwire.cluster.waiting import Waiter
+from kwire.option_checks import check_names
+
+
+class AdminReport:
+    """What an admin client pushes: the counts about brokers, under the names of Java's client."""
+
+    def __init__(self, runtime: LoopThread) -> None:
+        self._runtime = runtime
+
+    def telemetry_readings(self) -> list[Reading]:
+        return cluster_readings("admin.client", self._runtime.on_loop_or_after(self._runtime.metrics))
+
+    def telemetry_resource(self) -> dict[str, str]:
+        return {}
+
+
+class AdminClient(TelemetryMethods):
+    """The methods of both faces. `_waiter` is how the face waits, `_name` the face in errors."""
+
+    _waiter: Waiter
+    _name: ClassVar[str]
+
+    def _set_up(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> None:
+        check_names(self._name, bootstrap, options, AdminOptions, ClientConfig)
+        shared = dict(options)
+        own = AdminOptions(**{name: shared.pop(name) for name in AdminOptions.option_names() & shared.keys()})
+        self._runtime = open_loop_thread(self._name, bootstrap, shared, "admin")
+        self._config = self._runtime.config
+        self._report = AdminReport(self._runtime)
+        self._client_telemetry = ClientTelemetry(self._report, self._runtime, is_on=own.telemetry)
+
+    def __repr__(self) -> str:
+        return f"<{self._name} {self._config.client_id!r} of {','.join(self._config.bootstrap)}>"
+
+    @property
+    def _telemetry(self) -> ClientTelemetry:
+        return self._client_telemetry
+
+    @property
+    def _request_timeout(self) -> float:
+        return self._config.request_timeout_ms / 1000
+
+    async def _metrics(self) -> ClusterMetrics:
+        """Return the counts about brokers: connections, requests, how long they took. A copy of now."""
+        return await self._waiter.on_loop_or_after(self._runtime, self._runtime.metrics)
+
+    def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
+        """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
+
+        Events are brokers that appear, fail and disappear, partitions that lose their leader, and changed metadata.
+        Exceptions of `callback` are logged. Returns a function that ends the calls; a call that is running then may end
+        after it.
+        """
+        return self._runtime.on_cluster_event(callback)
+
+    async def _close(self, timeout: float | None = 10.0) -> None:
+        """End the thread and the connections; calls that wait raise ClosedError. A second call does nothing.
+
+        A client whose metrics brokers have asked for pushes them once more, for at most a second.
+        """
+        check_timeout(timeout)
+        if not self._runtime.is_forked:  # the metrics are the parent's
+            await self._client_telemetry.end(self._waiter, timeout)
+        await self._waiter.close(self._runtime, timeout)
+
+    async def _leave(self, error: BaseException | None) -> None:
+        await self._close()
