@@ -18,7 +18,11 @@ class AdminKwargs(ClientKwargs, total=False):
 class AdminOptions:
     """What an admin client tells the brokers about itself."""
 
-    telemetry: bool = option(True, Flag(), "push metrics to brokers that subscribe to those of this client (KIP-714)")
+    telemetry: bool = option(
+        False,
+        Flag(),
+        "push metrics to brokers that subscribe to those of this client (KIP-714); off as in Java's Admin",
+    )
 
     def __post_init__(self) -> None:
         check_values(self)

@@ -61,13 +61,15 @@ class Reading(NamedTuple):
     """What one metric is at the moment, under Kafka's name without "org.apache.kafka.".
 
     A number that changes is a gauge. A count, which only grows, is pushed as `name`.total and, as the count for each
-    second since the last push, `name`.rate. Of durations `name`.avg is pushed, their mean since the last push, in ms.
+    second since the last push, `name`.rate; of rare things, with `is_hourly`, as `name`.rate.per.hour. Of durations
+    `name`.avg is pushed, their mean since the last push, in ms.
     """
 
     name: str
     value: float | Distribution
     is_count: bool = False
     labels: Mapping[str, str] = {}
+    is_hourly: bool = False
 
 
 def cluster_readings(client: str, metrics: ClusterMetrics) -> list[Reading]:
@@ -129,7 +131,7 @@ class Changes:
     def samples(self, readings: Iterable[Reading], seconds: float, *, is_delta: bool) -> list[Sample]:
         """Return what to push; `seconds` have passed since the last push."""
         samples: list[Sample] = []
-        for name, value, is_count, labels in readings:
+        for name, value, is_count, labels, is_hourly in readings:
             full = _PREFIX + name
             if isinstance(value, Distribution):
                 total, count = self._change(name, labels, value.total_seconds, value.count)
@@ -138,7 +140,9 @@ class Changes:
             elif is_count:
                 change, _ = self._change(name, labels, value, 0)
                 samples.append(Sample(full + ".total", change if is_delta else value, is_sum=True, labels=labels))
-                samples.append(Sample(full + ".rate", change / seconds if seconds > 0 else 0.0, labels=labels))
+                rate = change / seconds if seconds > 0 else 0.0
+                per, value = (".rate.per.hour", rate * 3600) if is_hourly else (".rate", rate)
+                samples.append(Sample(full + per, value, labels=labels))
             else:
                 samples.append(Sample(full, value, labels=labels))
         return samples
@@ -490,7 +494,7 @@ class ClientTelemetry:
     def required(self) -> TelemetryReporter:
         """Return the reporter. Raises ConfigurationError without one."""
         if self.reporter is None:
-            raise ConfigurationError("telemetry is off", remedy="leave out telemetry=False")
+            raise ConfigurationError("telemetry is off", remedy="make the client with telemetry=True")
         return self.reporter
 
 

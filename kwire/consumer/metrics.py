@@ -74,7 +74,7 @@ def readings(metrics: ConsumerMetrics) -> list[Reading]:
         Reading("consumer.last.poll.seconds.ago", metrics.last_poll_seconds),
         Reading("consumer.coordinator.assigned.partitions", metrics.assigned_partitions),
         Reading("consumer.coordinator.commit.latency", metrics.commit_time),
-        Reading("consumer.coordinator.rebalance", metrics.rebalances, is_count=True),
+        Reading("consumer.coordinator.rebalance", metrics.rebalances, is_count=True, is_hourly=True),
         Reading("consumer.coordinator.rebalance.latency", metrics.rebalance_time),
         Reading("consumer.fetch.manager.fetch.latency", api_latency("Fetch", metrics.cluster)),
         Reading("consumer.fetch.manager.records.consumed", metrics.records_consumed, is_count=True),

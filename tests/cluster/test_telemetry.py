@@ -86,6 +86,13 @@ def test_counts_and_means_are_those_since_the_last_push() -> None:
     }  # fmt: skip
 
 
+def test_rare_things_have_a_rate_per_hour() -> None:
+    samples = Changes().samples([Reading("c", 2, is_count=True, is_hourly=True)], 60.0, is_delta=True)
+    assert {one.name: one.value for one in samples} == {
+        "org.apache.kafka.c.total": 2, "org.apache.kafka.c.rate.per.hour": 120,
+    }  # fmt: skip
+
+
 # -- the state machine
 
 
@@ -425,7 +432,7 @@ def check_admin_pushes(cluster: Cluster, id: UUID) -> None:
 
 
 def test_an_admin_pushes_too(cluster: Cluster) -> None:
-    with kwire.Admin(cluster.bootstrap, client_id="a") as admin:
+    with kwire.Admin(cluster.bootstrap, client_id="a", telemetry=True) as admin:
         admin.add_metric("app.jobs", lambda: 2)
         admin.add_metric("app.gone", lambda: 1)
         admin.remove_metric("app.gone")
@@ -437,7 +444,7 @@ def test_an_admin_pushes_too(cluster: Cluster) -> None:
 
 def test_an_admin_of_asyncio_pushes_too(cluster: Cluster) -> None:
     async def main() -> UUID:
-        async with kwire.aio.Admin(cluster.bootstrap, client_id="a") as admin:
+        async with kwire.aio.Admin(cluster.bootstrap, client_id="a", telemetry=True) as admin:
             admin.add_metric("app.jobs", lambda: 2)
             while len(admin_pushes(cluster)) < 2:
                 await admin.offsets.list(["t"], "latest")
@@ -449,7 +456,7 @@ def test_an_admin_of_asyncio_pushes_too(cluster: Cluster) -> None:
 
 def test_an_admin_begins_with_its_first_verb_and_pushes_nothing_without_a_subscription() -> None:
     with Cluster(1, topics={"t": 1}) as running:
-        with kwire.Admin(running.bootstrap, client_id="a") as admin:
+        with kwire.Admin(running.bootstrap, client_id="a", telemetry=True) as admin:
             assert admin.metrics().brokers == {}
             assert not running.requests()
             threads = [threading.Thread(target=admin.topics.list) for _ in range(8)]
@@ -463,20 +470,23 @@ def test_an_admin_begins_with_its_first_verb_and_pushes_nothing_without_a_subscr
         assert list(running.telemetry()) == []
 
 
-def test_the_telemetry_of_an_admin_can_be_off(cluster: Cluster) -> None:
-    options = kwire.options(java={"bootstrap.servers": cluster.bootstrap, "enable.metrics.push": "false"})
-    with kwire.Admin(**options, client_id="a") as admin:
+def test_the_telemetry_of_an_admin_is_off_unless_it_is_asked_for_as_in_java(cluster: Cluster) -> None:
+    with kwire.Admin(cluster.bootstrap, client_id="a") as admin:
         assert admin.topics.list() == ["t"]
-        with pytest.raises(ConfigurationError, match="telemetry is off"):
-            admin.client_instance_id()
+        for call in (admin.client_instance_id, lambda: admin.add_metric("a", lambda: 1)):
+            with pytest.raises(ConfigurationError, match="telemetry is off: make the client with telemetry=True"):
+                call()
     assert admin_pushes(cluster) == []
+    options = kwire.options(java={"bootstrap.servers": cluster.bootstrap, "enable.metrics.push": "true"})
+    with kwire.Admin(**options) as admin:
+        assert admin.client_instance_id(timeout=10)
 
 
 def test_an_admin_on_a_shared_cluster_pushes_and_leaves_the_others_alone(cluster: Cluster) -> None:
     with (
         kwire.Cluster(cluster.bootstrap, client_id="a") as shared,
-        kwire.Admin(shared) as admin,
-        kwire.Admin(shared, telemetry=False) as silent,
+        kwire.Admin(shared, telemetry=True) as admin,
+        kwire.Admin(shared) as silent,
     ):
         admin.add_metric("app.jobs", lambda: 2)
         wait_until(lambda: admin.offsets.list(["t"], "latest") and len(admin_pushes(cluster)) > 1)

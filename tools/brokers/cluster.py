@@ -43,8 +43,9 @@ class KafkaCluster:
     there to the port "relayed".
 
     `settings` are added to every server.properties. Without `is_brief` a broker starts slowly and then is fast, for
-    benchmarks. `java_options` are further ones of the brokers' JVMs. All files are in a new folder in `parent`, by
-    default the folder for temporary files. `cluster_id` is that of KRaft, 16 bytes in URL-safe base64.
+    benchmarks. `java_options` are further ones of the brokers' JVMs, `classes` a folder with the classes of plug-ins.
+    All files are in a new folder in `parent`, by default the folder for temporary files. `cluster_id` is that of KRaft,
+    16 bytes in URL-safe base64.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class KafkaCluster:
         detached: bool = False,
         is_brief: bool = True,
         java_options: Sequence[str] = (),
+        classes: Path | None = None,
         parent: Path | None = None,
         cluster_id: str = _CLUSTER_ID,
     ) -> None:
@@ -75,6 +77,7 @@ class KafkaCluster:
         self._detached = detached
         self._is_brief = is_brief
         self._java_options = java_options
+        self._classes = classes
         chosen = configuration.listeners(
             version, tls=tls, sasl=sasl, relayed=relayed, oauth=jwks_url is not None, kerberos=kdc is not None
         )
@@ -184,7 +187,7 @@ class KafkaCluster:
 
     def run(self, main: str, arguments: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> bytes:
         """Run a class of the broker's jars to its end and return its standard output."""
-        command = java_command(self.jars, main, arguments, heap_mb=128, log4j=self._log4j)
+        command = java_command(self.jars, main, arguments, heap_mb=128, log4j=self._log4j, classes=self._classes)
         return run_java(command, stdin=stdin, timeout_s=timeout_s)
 
     @property
@@ -251,7 +254,7 @@ class KafkaCluster:
     def _java(self, main: str, file: Path, *, heap_mb: int, login_file: Path | None = None) -> JavaProcess:
         command = java_command(
             self.jars, main, [str(file)], heap_mb=heap_mb, log4j=self._log4j, login_file=login_file,
-            is_brief=self._is_brief,
+            is_brief=self._is_brief, classes=self._classes,
             options=[
                 *([f"-D{_ALLOWED_URLS}={self._jwks_url}"] if self._jwks_url else []),
                 *([f"-Djava.security.krb5.conf={self._kdc.config}"] if self._kdc else []),

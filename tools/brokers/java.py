@@ -46,9 +46,11 @@ def reading(path: Path) -> list[str]:
 
 def java_command(
     jars: Path, main: str, arguments: Sequence[str], *, heap_mb: int, log4j: Path, login_file: Path | None = None,
-    is_brief: bool = True, options: Sequence[str] = (),
+    is_brief: bool = True, options: Sequence[str] = (), classes: Path | None = None,
 ) -> list[str]:  # fmt: skip
     """Return the command line that runs a class of a folder of jars. `options` are further ones of the JVM.
+
+    `classes` is a folder of further classes.
 
     With `is_brief` the JVM uses only its first compiler, which halves the start but is slower in the long run.
     """
@@ -58,5 +60,5 @@ def java_command(
         "-Djava.net.preferIPv4Stack=true", "-Djava.awt.headless=true", "-Dfile.encoding=UTF-8",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", f"-Dlog4j.configuration=file:{log4j}",
         *([f"-Djava.security.auth.login.config={login_file}"] if login_file else []),
-        *options, "-cp", f"{jars}/*", main, *arguments,
+        *options, "-cp", f"{jars}/*{os.pathsep}{classes}" if classes else f"{jars}/*", main, *arguments,
     ]  # fmt: skip
