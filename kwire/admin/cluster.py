@@ -7,14 +7,16 @@ AddRaftVoter, RemoveRaftVoter; UnregisterBroker, UnregisterController.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
-from kwire.admin.noun import Noun, check_code, one_of
+from kwire.admin.noun import Noun, check_code, checked_node, one_of
 from kwire.cluster import Broker, Snapshot, ToAny
 from kwire.cluster.metadata import NO_NODE
 from kwire.cluster.waiting import blocking
 from kwire.errors import ConfigurationError, UnsupportedVersionError, broker_error
+from kwire.protocol.json import uuid_from_text
 from kwire.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -35,6 +37,8 @@ _METADATA_LOG = "__cluster_metadata"
 _FENCED_SINCE = 2  # DescribeCluster
 _CHANGES: Mapping[str, int] = {"upgrade": UPGRADE, "downgrade": SAFE_DOWNGRADE, "unsafe-downgrade": UNSAFE_DOWNGRADE}
 _KINDS_SINCE = 1  # UpdateFeatures
+_KAFKAS_TEXT = 22  # characters of an id in base64
+_PORTS = 65_536
 
 
 @dataclass(frozen=True)
@@ -179,22 +183,25 @@ class ClusterAdmin(Noun):
     async def _add_voter(
         self,
         voter: int,
-        directory_id: UUID,
+        directory_id: UUID | str,
         listeners: Mapping[str, tuple[str, int]],
         *,
         cluster_id: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Make a controller a voter of the quorum (Kafka 3.9): its id, its directory, `{listener: (host, port)}`."""
+        """Make a controller a voter of the quorum (Kafka 3.9): its id, its directory, `{listener: (host, port)}`.
+
+        The directory's id is in its meta.properties; `quorum().observers` have it too.
+        """
+        checked_node("voter", voter)
+        directory = checked_directory(directory_id)
+        addresses = _addresses(listeners)
         deadline = self._deadline(timeout)
-        addresses = [
-            AddRaftVoterRequest.Listener(name=name, host=host, port=port) for name, (host, port) in listeners.items()
-        ]
 
         def build(version: int) -> AddRaftVoterRequest:
             return AddRaftVoterRequest(
                 cluster_id=cluster_id, timeout_ms=self._broker_timeout_ms(deadline), voter_id=voter,
-                voter_directory_id=directory_id, listeners=addresses,
+                voter_directory_id=directory, listeners=addresses,
             )  # fmt: skip
 
         def parse(response: AddRaftVoterResponse) -> None:
@@ -203,24 +210,25 @@ class ClusterAdmin(Noun):
         await self._controlled(AddRaftVoterRequest, build, parse, deadline)
 
     async def _remove_voter(
-        self, voter: int, directory_id: UUID, *, cluster_id: str | None = None, timeout: float | None = None
+        self, voter: int, directory_id: UUID | str, *, cluster_id: str | None = None, timeout: float | None = None
     ) -> None:
         """Take a voter out of the quorum (Kafka 3.9)."""
+        checked_node("voter", voter)
+        directory = checked_directory(directory_id)
 
         def parse(response: RemoveRaftVoterResponse) -> None:
             check_code(response.error_code, "RemoveRaftVoter", response.error_message, resource=f"voter {voter}")
 
         await self._controlled(
             RemoveRaftVoterRequest,
-            lambda version: RemoveRaftVoterRequest(
-                cluster_id=cluster_id, voter_id=voter, voter_directory_id=directory_id
-            ),
+            lambda version: RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter, voter_directory_id=directory),
             parse,
             self._deadline(timeout),
         )
 
     async def _unregister_broker(self, broker: int, *, timeout: float | None = None) -> None:
         """Have the controller forget a broker that is down for good (KRaft)."""
+        checked_node("broker", broker)
 
         def parse(response: UnregisterBrokerResponse) -> None:
             check_code(response.error_code, "UnregisterBroker", response.error_message, resource=f"broker {broker}")
@@ -232,6 +240,7 @@ class ClusterAdmin(Noun):
 
     async def _unregister_controller(self, controller: int, *, timeout: float | None = None) -> None:
         """Have the cluster forget a controller that is down for good (Kafka 4.4)."""
+        checked_node("controller", controller)
 
         def parse(response: UnregisterControllerResponse) -> None:
             check_code(
@@ -289,6 +298,35 @@ def findings(known: Snapshot) -> list[str]:
 
 def _ids(nodes: Iterable[int]) -> str:
     return ", ".join(map(str, nodes))
+
+
+def checked_directory(id: UUID | str) -> UUID:
+    """Return the id of a directory, which may be Kafka's text of it."""
+    if isinstance(id, UUID):
+        return id
+    with suppress(TypeError, ValueError):
+        return UUID(id) if len(id) > _KAFKAS_TEXT else uuid_from_text(id)
+    raise ConfigurationError(
+        f"directory_id is {id!r:.60}",
+        remedy="give a UUID, or the directory.id of meta.properties, such as 'GPp174lPRu2nRwcmoXNQYA'",
+    )
+
+
+def _addresses(listeners: Mapping[str, tuple[str, int]]) -> list[AddRaftVoterRequest.Listener]:
+    """Return the listeners of a controller for a request. Raises ConfigurationError."""
+    found = []
+    try:
+        for name, (host, port) in listeners.items():
+            if not (isinstance(name, str) and isinstance(host, str) and type(port) is int and 0 < port < _PORTS):
+                raise ValueError
+            found.append(AddRaftVoterRequest.Listener(name=name, host=host, port=port))
+    except (AttributeError, TypeError, ValueError):
+        found = []
+    if not found:
+        raise ConfigurationError(
+            f"listeners is {listeners!r:.80}", remedy='give {listener: (host, port)}: {"CONTROLLER": ("kafka-3", 9093)}'
+        )
+    return found
 
 
 def described(response: DescribeClusterResponse) -> ClusterDescription:

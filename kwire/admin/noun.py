@@ -17,6 +17,7 @@ from kwire.admin.operation import broker_timeout_ms
 from kwire.admin.routed import RoutedRequests
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, LoopThread, Route, Snapshot, StateMachine, ToAny, ToController, ToNode
+from kwire.cluster.config import INT32_MAX
 from kwire.cluster.telemetry import ClientTelemetry
 from kwire.cluster.waiting import BLOCKING, Waiter
 from kwire.errors import ConfigurationError, ErrorCode, KwireError, acting_principal, broker_error
@@ -139,6 +140,13 @@ def checked_names(what: str, names: Iterable[str]) -> list[str]:
         if not isinstance(name, str) or not name:
             raise ConfigurationError(f"{what} contains {name!r}", remedy="give names, each a str that is not empty")
     return found
+
+
+def checked_node(what: str, id: int) -> int:
+    """Return the id of a broker or a controller. Raises ConfigurationError unless it is a whole number from 0 up."""
+    if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id <= INT32_MAX:
+        raise ConfigurationError(f"{what} is {id!r:.60}", remedy="give its node.id, a whole number from 0 up")
+    return id
 
 
 def one_of(what: str, value: str, choices: Mapping[str, int]) -> int:

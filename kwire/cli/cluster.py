@@ -10,8 +10,19 @@ from kwire.cli.admin import open_admin, pairs, show
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, output_options
+from kwire.errors import ConfigurationError
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Check what can be checked, and change nothing.")
+
+
+def _directory(context: click.Context, parameter: click.Parameter, value: str) -> UUID:
+    """Return the id of a directory, in Kafka's text or as a UUID."""
+    from kwire.admin.cluster import checked_directory
+
+    try:
+        return checked_directory(value)
+    except ConfigurationError as error:
+        raise click.BadParameter(f"{value!r:.60}: {error.remedy}") from None
 
 
 @click.group(no_args_is_help=True)
@@ -119,7 +130,7 @@ def quorum(connection: ConnectionOptions, output: Output) -> ExitCode:
 
 @command.command()
 @click.argument("voter", type=int)
-@click.argument("directory", type=click.UUID)
+@click.argument("directory", callback=_directory)
 @click.argument("listeners", metavar="LISTENER=HOST:PORT...", nargs=-1, required=True)
 @_dry_run
 @connection_options
@@ -147,7 +158,7 @@ def add_voter(
 
 @command.command()
 @click.argument("voter", type=int)
-@click.argument("directory", type=click.UUID)
+@click.argument("directory", callback=_directory)
 @_dry_run
 @connection_options
 @output_options

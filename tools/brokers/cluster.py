@@ -42,6 +42,9 @@ class KafkaCluster:
     `relayed` adds a listener of that name that is advertised as the port "relay": the caller forwards connections from
     there to the port "relayed".
 
+    With `has_dynamic_quorum` node 1 is the only voter of the quorum at first; the others are controllers that can
+    become voters (KIP-853).
+
     `settings` are added to every server.properties. Without `is_brief` a broker starts slowly and then is fast, for
     benchmarks. `java_options` are further ones of the brokers' JVMs, `classes` a folder with the classes of plug-ins.
     All files are in a new folder in `parent`, by default the folder for temporary files. `cluster_id` is that of KRaft,
@@ -65,6 +68,7 @@ class KafkaCluster:
         is_brief: bool = True,
         java_options: Sequence[str] = (),
         classes: Path | None = None,
+        has_dynamic_quorum: bool = False,
         parent: Path | None = None,
         cluster_id: str = _CLUSTER_ID,
     ) -> None:
@@ -78,6 +82,7 @@ class KafkaCluster:
         self._is_brief = is_brief
         self._java_options = java_options
         self._classes = classes
+        self._has_dynamic_quorum = has_dynamic_quorum
         chosen = configuration.listeners(
             version, tls=tls, sasl=sasl, relayed=relayed, oauth=jwks_url is not None, kerberos=kdc is not None
         )
@@ -103,6 +108,7 @@ class KafkaCluster:
             certificates=self.certificates,
             settings=settings,
             jwks_url=self._jwks_url,
+            has_dynamic_quorum=self._has_dynamic_quorum,
             keytab=(self._kdc.service, self._kdc.keytab) if self._kdc else None,
         )
 
@@ -221,6 +227,8 @@ class KafkaCluster:
 
         def one(node: Node) -> None:
             arguments = ["format", "-t", self._cluster_id, "-c", str(node.directory / "server.properties"), *scram]
+            if self._has_dynamic_quorum:
+                arguments.append("--standalone" if node.id == 1 else "--no-initial-controllers")
             self.run("kafka.tools.StorageTool", arguments)
 
         with ThreadPoolExecutor(2) as pool:

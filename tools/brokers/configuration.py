@@ -59,6 +59,7 @@ class Plan:
     certificates: Certificates | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     jwks_url: str | None = None
+    has_dynamic_quorum: bool = False
     keytab: tuple[str, Path] | None = None  # the brokers' principal in Kerberos, and the file with its keys
 
     @property
@@ -209,12 +210,15 @@ def _listeners(plan: Plan, node: Node) -> dict[str, str]:
 
 
 def _kraft(plan: Plan, node: Node) -> dict[str, str]:
-    voters = ",".join(f"{one.id}@{HOST}:{one.ports['controller']}" for one in plan.nodes)
-    return {
+    addresses = {one.id: f"{HOST}:{one.ports['controller']}" for one in plan.nodes}
+    if plan.has_dynamic_quorum:
+        quorum = {"controller.quorum.bootstrap.servers": ",".join(addresses.values())}
+    else:
+        quorum = {"controller.quorum.voters": ",".join(f"{id}@{address}" for id, address in addresses.items())}
+    return quorum | {
         "process.roles": "broker,controller",
         "node.id": str(node.id),
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": voters,
         # A broker that was killed is fenced sooner than after the default of 9 s.
         "broker.session.timeout.ms": "6000",
     }
