@@ -1,6 +1,5 @@
 /* Markers of queues: `encode_starts`, `encode_ends` and `skim_marker` of kwire/queue/markers.py, which say what they do. */
-#include "module.h"
-#include "record.h"
+#include "reader.h"
 
 #define PREFIX "kwire-mq-"
 #define ID "kwire-mq-id"
@@ -106,9 +105,10 @@ put_header(unsigned char *at, span name, span value)
     return at;
 }
 
-/* Names of attributes, made once a call. */
+/* Names of attributes, and a class, fetched once a call. */
 typedef struct {
     PyObject *topic, *partition, *offset, *timestamp_ms, *value, *headers;
+    PyObject *lazy; /* the class of records that are made from a batch */
 } names;
 
 static void
@@ -120,17 +120,19 @@ free_names(names *of)
     Py_XDECREF(of->timestamp_ms);
     Py_XDECREF(of->value);
     Py_XDECREF(of->headers);
+    Py_XDECREF(of->lazy);
 }
 
 static int
-make_names(names *of)
+make_names(PyObject *module, names *of)
 {
     *of = (names){
         PyUnicode_InternFromString("topic"),  PyUnicode_InternFromString("partition"),
         PyUnicode_InternFromString("offset"), PyUnicode_InternFromString("timestamp_ms"),
         PyUnicode_InternFromString("value"),  PyUnicode_InternFromString("headers"),
+        PyObject_GetAttrString(module, "RecordFields"),
     };
-    if (of->topic && of->partition && of->offset && of->timestamp_ms && of->value && of->headers) {
+    if (of->topic && of->partition && of->offset && of->timestamp_ms && of->value && of->headers && of->lazy) {
         return 0;
     }
     free_names(of);
@@ -150,11 +152,37 @@ get_number(PyObject *record, PyObject *name, int64_t *n)
     return outcome;
 }
 
-static int
-get_place(PyObject *record, const names *of, place *where)
+/* Return the record's fields in its batch, from which no object needs to be made; NULL if it is another kind of object,
+ * or Python has changed it. */
+static const record *
+as_lazy(PyObject *object, const names *of)
 {
-    int outcome = get_number(record, of->partition, &where->partition);
-    return outcome == 1 ? get_number(record, of->offset, &where->offset) : outcome;
+    const record *self = (const record *)object;
+    int is_lazy = PyType_IsSubtype(Py_TYPE(object), (PyTypeObject *)of->lazy) && self->home != NULL;
+    return is_lazy && self->assigned == NULL ? self : NULL;
+}
+
+static int
+get_place(PyObject *object, const names *of, place *where)
+{
+    const record *lazy = as_lazy(object, of);
+    if (lazy != NULL) {
+        *where = (place){lazy->partition, lazy->where.offset};
+        return 1;
+    }
+    int outcome = get_number(object, of->partition, &where->partition);
+    return outcome == 1 ? get_number(object, of->offset, &where->offset) : outcome;
+}
+
+/* Write a number above 0 as text that ends at `end`; return where it begins. */
+static char *
+put_digits(char *end, int64_t n)
+{
+    do {
+        *--end = (char)('0' + n % 10);
+        n /= 10;
+    } while (n);
+    return end;
 }
 
 /* ---- START ------------------------------------------------------------------------------------------------------- */
@@ -164,19 +192,42 @@ typedef struct {
     int64_t after_ms, bytes_max;
 } terms;
 
+/* A position in the headers of a record: of a tuple, or, if that is NULL, in a batch. */
+typedef struct {
+    PyObject *tuple;
+    bytes_t at;
+    Py_ssize_t index, count;
+} header_walk;
+
+/* Go to the next header. Return 1; 0 after the last; -1 for one that Python must look at. */
+static int
+next_header(header_walk *on, span *name, span *value)
+{
+    if (on->index == on->count) {
+        return 0;
+    }
+    if (on->tuple != NULL) {
+        return is_header(on->tuple, on->index++, name, value) ? 1 : -1;
+    }
+    bytes_t start;
+    int32_t size;
+    on->index++;
+    on->at = known_span(on->at, &start, &size);
+    *name = (span){(const char *)start, size};
+    on->at = known_span(on->at, &start, &size);
+    *value = size < 0 ? (span){NULL, -1} : (span){(const char *)start, size};
+    return 1;
+}
+
 /* Return the number of ids, 0 or 1, or -1 if the headers say more than an id. Add up what they need in a marker, and
  * what `overhead` counts. */
 static int
-count_ids(PyObject *headers, size_t *size, int64_t *counted)
+count_ids(header_walk on, size_t *size, int64_t *counted)
 {
-    if (!PyTuple_CheckExact(headers)) {
-        return -1;
-    }
-    int ids = 0;
-    Py_ssize_t count = PyTuple_Size(headers);
-    for (Py_ssize_t index = 0; index < count; index++) {
-        span name, value;
-        if (!is_header(headers, index, &name, &value)) {
+    int ids = 0, outcome;
+    span name, value;
+    while ((outcome = next_header(&on, &name, &value)) != 0) {
+        if (outcome < 0) {
             return -1;
         }
         if (name.size >= (int64_t)sizeof(PREFIX) - 1 && !memcmp(name.at, PREFIX, sizeof(PREFIX) - 1)) {
@@ -193,27 +244,33 @@ count_ids(PyObject *headers, size_t *size, int64_t *counted)
 
 /* Return the marker; Py_None for a record that Python must look at; NULL with an exception. */
 static PyObject *
-start_of(PyObject *topic, const place *where, int64_t timestamp_ms, PyObject *value, PyObject *headers,
+start_of(PyObject *topic, const place *where, int64_t timestamp_ms, span content, const header_walk *headers,
          const terms *given)
 {
-    span content, topic_name;
+    span topic_name;
     size_t size = 0;
     int64_t counted = MARKER_BYTES + given->queue.size;
-    int ids = count_ids(headers, &size, &counted);
+    int ids = count_ids(*headers, &size, &counted);
     if (ids < 0 || timestamp_ms <= 0 || where->partition < 0 || where->offset < 0 ||
-        !is_nullable_bytes(value, &content) || !is_text(topic, &topic_name) || topic_name.size > TOPIC_MAX ||
+        !is_text(topic, &topic_name) || topic_name.size > TOPIC_MAX ||
         counted + (content.size > 0 ? content.size : 0) > given->bytes_max) {
         return Py_NewRef(Py_None);
     }
-    char digits[24];
+    char digits[24], *digits_end = digits + sizeof(digits), *begin = put_digits(digits_end, timestamp_ms);
     span first_at = {FIRST_AT, sizeof(FIRST_AT) - 1};
-    span time = {digits, PyOS_snprintf(digits, sizeof(digits), "%lld", (long long)timestamp_ms)};
+    span time = {begin, digits_end - begin};
     /* A message of another program has none: record_envelope in kwire/queue/backend.py names it likewise. */
-    char text[TOPIC_MAX + 48];
-    span id_name = {ID, sizeof(ID) - 1};
-    span id = {text, ids ? 0
-                         : PyOS_snprintf(text, sizeof(text), "%.*s-%lld-%lld", (int)topic_name.size, topic_name.at,
-                                         (long long)where->partition, (long long)where->offset)};
+    char text[TOPIC_MAX + 48], *text_end = text + sizeof(text);
+    span id_name = {ID, sizeof(ID) - 1}, id = {text_end, 0};
+    if (!ids) {
+        begin = put_digits(text_end, where->offset);
+        *--begin = '-';
+        begin = put_digits(begin, where->partition);
+        *--begin = '-';
+        begin -= topic_name.size;
+        memcpy(begin, topic_name.at, (size_t)topic_name.size);
+        id = (span){begin, text_end - begin};
+    }
     size += ids ? 0 : field_size(2, header_size(id_name, id));
     size += 2 + 1 + 1 + place_size(where) + field_size(2, header_size(first_at, time)) +
             (given->topic_id.size ? 3 + 16 : 0) + (given->after_ms ? 1 + uvarint_size((uint64_t)given->after_ms) : 0) +
@@ -240,10 +297,8 @@ start_of(PyObject *topic, const place *where, int64_t timestamp_ms, PyObject *va
         at = put_bytes(at, content.at, (size_t)content.size);
     }
     at = put_topic_id(at, given->topic_id);
-    Py_ssize_t count = PyTuple_Size(headers);
-    for (Py_ssize_t index = 0; index < count; index++) {
-        span name, data;
-        is_header(headers, index, &name, &data);
+    span name, data;
+    for (header_walk on = *headers; next_header(&on, &name, &data) > 0;) {
         at = put_header(at, name, data);
     }
     at = put_header(at, first_at, time);
@@ -254,19 +309,34 @@ start_of(PyObject *topic, const place *where, int64_t timestamp_ms, PyObject *va
 }
 
 static PyObject *
-start_of_record(PyObject *record, const names *of, const terms *given)
+start_of_record(PyObject *object, const names *of, const terms *given)
 {
     place where;
     int64_t timestamp_ms = 0;
-    int outcome = get_place(record, of, &where);
-    outcome = outcome == 1 ? get_number(record, of->timestamp_ms, &timestamp_ms) : outcome;
+    int outcome = get_place(object, of, &where);
+    const record *lazy = as_lazy(object, of);
+    if (lazy != NULL) {
+        const layout *in = &lazy->where;
+        span content = in->value_size < 0 ? (span){NULL, -1} : (span){(const char *)in->value, in->value_size};
+        header_walk on = {NULL, in->headers, 0, in->header_count};
+        return start_of(lazy->topic, &where, in->timestamp, content, &on, given);
+    }
+    outcome = outcome == 1 ? get_number(object, of->timestamp_ms, &timestamp_ms) : outcome;
     if (outcome != 1) {
         return outcome < 0 ? NULL : Py_NewRef(Py_None);
     }
-    PyObject *topic = PyObject_GetAttr(record, of->topic);
-    PyObject *value = topic == NULL ? NULL : PyObject_GetAttr(record, of->value);
-    PyObject *headers = value == NULL ? NULL : PyObject_GetAttr(record, of->headers);
-    PyObject *made = headers == NULL ? NULL : start_of(topic, &where, timestamp_ms, value, headers, given);
+    span content;
+    PyObject *topic = PyObject_GetAttr(object, of->topic);
+    PyObject *value = topic == NULL ? NULL : PyObject_GetAttr(object, of->value);
+    PyObject *headers = value == NULL ? NULL : PyObject_GetAttr(object, of->headers);
+    PyObject *made = NULL;
+    if (headers != NULL && PyTuple_CheckExact(headers) && is_nullable_bytes(value, &content)) {
+        header_walk on = {headers, NULL, 0, PyTuple_Size(headers)};
+        made = start_of(topic, &where, timestamp_ms, content, &on, given);
+    }
+    else if (headers != NULL) {
+        made = Py_NewRef(Py_None);
+    }
     Py_XDECREF(topic);
     Py_XDECREF(value);
     Py_XDECREF(headers);
@@ -284,7 +354,7 @@ is_topic_id(PyObject *given, span *found)
 }
 
 static PyObject *
-encode_starts(PyObject *Py_UNUSED(module), PyObject *args)
+encode_starts(PyObject *module, PyObject *args)
 {
     PyObject *records, *queue, *topic_id;
     long long after_ms, bytes_max;
@@ -292,7 +362,7 @@ encode_starts(PyObject *Py_UNUSED(module), PyObject *args)
     names of;
     if (!PyArg_ParseTuple(args, "O!O!OLL", &PyList_Type, &records, &PyBytes_Type, &queue, &topic_id, &after_ms,
                           &bytes_max) ||
-        !is_topic_id(topic_id, &given.topic_id) || make_names(&of) < 0) {
+        !is_topic_id(topic_id, &given.topic_id) || make_names(module, &of) < 0) {
         return NULL;
     }
     given.queue = (span){PyBytes_AsString(queue), PyBytes_Size(queue)};
@@ -335,13 +405,13 @@ end_of_record(PyObject *record, const names *of, span topic_id)
 }
 
 static PyObject *
-encode_ends(PyObject *Py_UNUSED(module), PyObject *args)
+encode_ends(PyObject *module, PyObject *args)
 {
     PyObject *records, *given;
     span topic_id;
     names of;
     if (!PyArg_ParseTuple(args, "O!O", &PyList_Type, &records, &given) || !is_topic_id(given, &topic_id) ||
-        make_names(&of) < 0) {
+        make_names(module, &of) < 0) {
         return NULL;
     }
     PyObject *made = PyList_New(0);

@@ -27,7 +27,8 @@ static int
 execute(PyObject *module)
 {
     static int (*const ADD[])(PyObject *) = {add_checksums, add_encoder,     add_decoder, add_buffers, add_reader,
-                                             add_builders,  add_accumulator, add_bulk,    add_channel, add_markers};
+                                             add_builders,  add_accumulator, add_bulk,    add_channel, add_markers,
+                                             add_backend};
     for (size_t index = 0; index < sizeof(ADD) / sizeof(*ADD); index++) {
         if (ADD[index](module) < 0) {
             return -1;

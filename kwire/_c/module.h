@@ -19,6 +19,7 @@ int add_accumulator(PyObject *module);
 int add_bulk(PyObject *module);
 int add_channel(PyObject *module);
 int add_markers(PyObject *module);
+int add_backend(PyObject *module);
 
 /* Return a subclass with this full name that has a garbage collector header only if its base class has one.
  *

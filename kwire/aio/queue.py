@@ -47,6 +47,7 @@ class Consumer(QueueConsumerClient[Message], AwaitedContext):
 
     receive = awaited(QueueConsumerClient[Message]._receive)
     receive_many = awaited(QueueConsumerClient[Message]._receive_many)
+    ack_many = awaited(QueueConsumerClient[Message]._ack_many)
     flush = awaited(QueueConsumerClient[Message]._flush)
     close = awaited(QueueConsumerClient[Message]._close)
 

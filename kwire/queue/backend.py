@@ -10,15 +10,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from uuid import UUID
 
 from kwire.consumer import ConsumerRecord
+from kwire.errors import KwireError
 from kwire.queue.envelope import Envelope
 from kwire.queue.markers import FIRST_AT, ID, Headers, Identity
 from kwire.share import ShareRecord
+from kwire.wire.accel import made_anew, speedups
 
 Record = ConsumerRecord | ShareRecord
+T = TypeVar("T")
+D = TypeVar("D", bound="Delivery")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,37 +35,78 @@ class QueuePlace:
     delay_ms_max: int  # -1: no limit; 0: the backend has neither delays nor timeouts of single messages
 
 
-class Delivery:
-    """A message under a lease. Times are seconds of the clock of the consumer's loop, unless their name says ms.
+class Lease:
+    """What messages have in common that were marked together, until one of them goes its own way.
 
-    There is one for each message: what only few messages need is read from the record when it is asked for.
+    Times are seconds of the clock of the consumer's loop, unless their name says ms.
 
-    record            of the queue topic
-    envelope          what the headers say; given by a backend that has read them already
+    deadline          until then nobody else gets the messages
     appended_ms       when the lease began, by the broker's clock
-    deadline          until then nobody else gets the message
-    handed_out_at     None: it is in the buffer
-    is_let_go         its lease is over: the consumer counts it no more as in progress
+    marker_partition  where the markers of these messages go
     """
 
-    __slots__ = (
-        "_envelope", "appended_ms", "deadline", "handed_out_at", "is_let_go", "is_settled", "leased_at",
-        "marker_partition", "record", "timeout_ms", "topic_id",
-    )  # fmt: skip
+    __slots__ = ("appended_ms", "deadline", "leased_at", "marker_partition", "timeout_ms", "topic_id")
 
     def __init__(
-        self, record: Record, topic_id: UUID, timeout_ms: int, deadline: float, leased_at: float,
-        marker_partition: int, envelope: Envelope | None = None,
+        self, topic_id: UUID, timeout_ms: int, deadline: float, leased_at: float, marker_partition: int,
+        appended_ms: int = 0,
     ) -> None:  # fmt: skip
-        self.record = record
         self.topic_id = topic_id
         self.timeout_ms = timeout_ms
         self.deadline = deadline
         self.leased_at = leased_at
         self.marker_partition = marker_partition
+        self.appended_ms = appended_ms
+
+    def copy(self) -> Lease:
+        """Return a lease for one message alone, whose deadline moves no more with that of the others."""
+        return Lease(
+            self.topic_id, self.timeout_ms, self.deadline, self.leased_at, self.marker_partition, self.appended_ms
+        )
+
+
+class DeliveryFields:
+    """The fields of a message under a lease."""
+
+    __slots__ = ("_envelope", "handed_out_at", "is_let_go", "is_settled", "lease", "record")
+
+    record: Record
+    lease: Lease
+    _envelope: Envelope | None
+    handed_out_at: float | None
+    is_settled: bool
+    is_let_go: bool
+
+
+if not TYPE_CHECKING and speedups is not None:
+    DeliveryFields = speedups.DeliveryFields
+
+
+def delivery_class(written: type[T]) -> type[T]:
+    """Decorate a subclass of DeliveryFields without slots: with C, rebuild it without a garbage collector header."""
+    return written if speedups is None else made_anew(speedups.delivery_class, written)
+
+
+@delivery_class
+class Delivery(DeliveryFields):
+    """A message under a lease.
+
+    There is one for each message: what only few messages need is read from the record when it is asked for.
+
+    record            of the queue topic
+    lease             which it may share with others
+    envelope          what the headers say; given by a backend that has read them already
+    handed_out_at     seconds of the clock of the consumer's loop; None: it is in the buffer
+    is_let_go         its lease is over: the consumer counts it no more as in progress
+    """
+
+    __slots__ = ()
+
+    def __init__(self, record: Record, lease: Lease, envelope: Envelope | None = None) -> None:
+        self.record = record
+        self.lease = lease
         self._envelope = envelope
-        self.appended_ms = record.timestamp_ms
-        self.handed_out_at: float | None = None
+        self.handed_out_at = None
         self.is_settled = False
         self.is_let_go = False
 
@@ -71,7 +116,7 @@ class Delivery:
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.topic_id, self.record.partition, self.record.offset)
+        return Identity(self.lease.topic_id, self.record.partition, self.record.offset)
 
     @property
     def envelope(self) -> Envelope:
@@ -93,15 +138,14 @@ class Delivery:
             headers = (*headers, (FIRST_AT, b"%d" % self.record.timestamp_ms))
         return headers if ID in names else (*headers, (ID, self.envelope.id.encode()))
 
-    @property
-    def waited_ms(self) -> int:
-        """Return how long the message waited for its lease."""
-        return max(0, self.appended_ms - self.record.timestamp_ms)
 
-    @property
-    def lasts_until(self) -> float:
-        """Return when the lease ends, unless it is extended."""
-        return self.deadline
+def new_deliveries(kind: type[D], records: Sequence[Record], lease: Lease) -> list[D]:
+    """Return a delivery of each of these records, under this lease. `records` is a list."""
+    return [kind(record, lease) for record in records]
+
+
+if not TYPE_CHECKING and speedups is not None:
+    new_deliveries = speedups.new_deliveries
 
 
 def record_envelope(record: Record) -> Envelope:
@@ -129,6 +173,16 @@ class Backend(ABC):
     @abstractmethod
     def ack(self, delivery: Delivery, now: float) -> None:
         """End the lease: the message is processed. Does not wait for the broker. `now` is that of `now()`."""
+
+    def ack_many(self, deliveries: Sequence[Delivery], now: float) -> dict[Delivery, KwireError]:
+        """End these leases, as `ack` does; return the error of each message that could not be acknowledged."""
+        failed: dict[Delivery, KwireError] = {}
+        for delivery in deliveries:
+            try:
+                self.ack(delivery, now)
+            except KwireError as error:
+                failed[delivery] = error
+        return failed
 
     @abstractmethod
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:

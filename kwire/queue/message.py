@@ -58,7 +58,7 @@ class MessageClient:
     @property
     def lease_seconds(self) -> float:
         """Return how much longer the lease lasts, unless it is extended; negative when it is over."""
-        return self._delivery.lasts_until - self._consumer.now()
+        return self._delivery.lease.deadline - self._consumer.now()
 
     @property
     def is_settled(self) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kwire.consumer import TopicPartition
 from kwire.errors import ClosedError, ConfigurationError, KwireError, LeaseLostError, LockLostError
 from kwire.producer import Message as ProducedMessage
-from kwire.queue.backend import Backend, Delivery, QueuePlace, record_envelope
+from kwire.queue.backend import Backend, Delivery, Lease, QueuePlace, record_envelope
 from kwire.queue.envelope import dead_letter_headers
 from kwire.queue.markers import NO_TOPIC_ID, Headers
 from kwire.queue.metrics import ConsumerCounters
@@ -31,8 +31,27 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kwire.queue")
 
 
+class ShareLease(Lease):
+    """The lock of one message, which the broker has and renewals extend."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: ShareRecord, timeout_ms: int, leased_at: float, appended_ms: int) -> None:
+        self._record = record
+        self.topic_id = NO_TOPIC_ID
+        self.timeout_ms = timeout_ms
+        self.leased_at = leased_at
+        self.marker_partition = -1
+        self.appended_ms = appended_ms
+
+    @property
+    def deadline(self) -> float:  # type: ignore[override]
+        """Return when the lock ends; in the past once the broker has taken it away."""
+        return -inf if self._record.is_lost else self._record.lock_deadline
+
+
 class ShareDelivery(Delivery):
-    """A message under a lock of the broker, which renewals extend."""
+    """A message under a lock of the broker."""
 
     __slots__ = ()
 
@@ -41,11 +60,6 @@ class ShareDelivery(Delivery):
     @property
     def headers(self) -> Headers:
         return self.envelope.headers()
-
-    @property
-    def lasts_until(self) -> float:
-        """Return when the lock ends; in the past once the broker has taken it away."""
-        return -inf if self.record.is_lost else self.record.lock_deadline
 
 
 class ShareBackend(Backend):
@@ -94,11 +108,8 @@ class ShareBackend(Backend):
     def _delivery(self, record: ShareRecord, now_ms: int) -> Delivery:
         envelope = record_envelope(record)
         envelope.deliveries = record.delivery_count - 1
-        one = ShareDelivery(
-            record, NO_TOPIC_ID, self._options.redelivery_timeout_ms, record.lock_deadline, self.now(), -1, envelope
-        )
-        one.appended_ms = now_ms
-        return one
+        lease = ShareLease(record, self._options.redelivery_timeout_ms, self.now(), now_ms)
+        return ShareDelivery(record, lease, envelope)
 
     def _reason(self, delivery: Delivery) -> str | None:
         """Return why a message is not handed out; None if it is."""

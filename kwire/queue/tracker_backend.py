@@ -15,13 +15,14 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf
-from operator import attrgetter
+from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -34,10 +35,10 @@ from kwire.producer import BulkResponse, BulkResult, Producer
 from kwire.producer import Message as ProducedMessage
 from kwire.producer.accumulator import murmur2_partition
 from kwire.producer.methods import ProducerMethods
-from kwire.queue.backend import Backend, Delivery, record_envelope
+from kwire.queue.backend import Backend, Delivery, Lease, new_deliveries, record_envelope
 from kwire.queue.dedup import DedupWindow
 from kwire.queue.envelope import Envelope, dead_letter_headers, new_id
-from kwire.queue.markers import NO_TOPIC_ID, Marker, MarkerType, encode_ends, encode_marker, encode_starts, overhead
+from kwire.queue.markers import Marker, MarkerType, encode_ends, encode_marker, encode_starts, overhead
 from kwire.queue.metrics import ConsumerCounters
 from kwire.queue.options import QueueOptions
 from kwire.queue.topics import QueueTopics
@@ -53,7 +54,8 @@ _LOOK_BACK, _LOOK_SECONDS = 10, 5.0
 _RUN = 128
 # So many settled deliveries may wait in KeepAlives to be forgotten, beside as many as are in progress.
 _SWEEP_MIN = 2_000
-_PARTITION, _OFFSET, _TIMEOUT = attrgetter("partition"), attrgetter("offset"), attrgetter("timeout_ms")
+_KEY, _PARTITION, _OFFSET = attrgetter("key"), attrgetter("partition"), attrgetter("offset")
+_RECORD, _LEASE = attrgetter("record"), attrgetter("lease")
 _NONE: list[bytes | None] = [None]
 
 
@@ -118,7 +120,7 @@ class TrackerBackend(Backend):
         if not records:
             return []
         queue = self._queue
-        own = [record for record in records if record.key == queue]
+        own = list(itertools.compress(records, map(queue.__eq__, map(_KEY, records))))
         foreign = len(records) - len(own)
         duplicates = self._counters.deduplicated
         if self._windows:
@@ -222,37 +224,36 @@ class TrackerBackend(Backend):
         values: list[bytes] = []
         for topic_id, run in self._runs(records):
             self._mark(topic_id, run, began, deliveries, values)
+        leases = [(lease, sum(1 for _ in group)) for lease, group in itertools.groupby(map(_LEASE, deliveries))]
         if len(deliveries) < len(records):
             await self._refuse_unmarkable(records, deliveries)
             if not deliveries:
                 await self._commit(positions)
                 return deliveries
-        partitions = [one.marker_partition for one in deliveries]
+        partitions: list[int] = []
+        for lease, count in leases:
+            partitions += [lease.marker_partition] * count
         if self._options.transactional:
             result = await self._start_in_transaction(values, partitions, positions)
         else:
             self._count(MarkerType.START, len(values))
             result = await self._stored(self._send_markers(values, partitions))
             await self._commit(positions)
-        for one, appended_ms in zip(deliveries, result.timestamps_ms, strict=True):
-            one.appended_ms = appended_ms  # the broker's time, now
+        appended_ms, last = result.timestamps_ms, -1
+        for lease, count in leases:
+            last += count
+            lease.appended_ms = appended_ms[last]  # the broker's time, now
         return deliveries
 
     def _runs(self, records: Sequence[ConsumerRecord]) -> list[tuple[UUID, list[ConsumerRecord]]]:
         """Return the records in runs, each of one partition of one topic; the order stays."""
         runs: list[tuple[UUID, list[ConsumerRecord]]] = []
-        current, after = -1, 0
-        run: list[ConsumerRecord] = []
-        for record in records:
-            partition, offset = record.partition, record.offset
-            if partition != current or offset < after:
-                if run:
-                    self._logs[current] = runs[-1][0], after
-                run, current = [], partition
-                runs.append((self._topic_id(record), run))
-            run.append(record)
-            after = offset + 1
-        self._logs[current] = runs[-1][0], after
+        for partition, group in itertools.groupby(records, key=_PARTITION):
+            of_partition = list(group)
+            for run in _rising(of_partition):
+                topic_id = self._topic_id(run[0])
+                self._logs[partition] = topic_id, run[-1].offset + 1
+                runs.append((topic_id, run))
         return runs
 
     def _mark(
@@ -266,17 +267,30 @@ class TrackerBackend(Backend):
             starts = encode_starts(run, queue, _topic_id_bytes(topic_id), timeout_ms, bytes_max)
         deadline, partition, run_length = began + timeout_ms / 1000, run[0].partition, self.run
         own_partition = murmur2_partition(queue, count)  # where kafka-mq-go has all markers of a queue
-        for record, start in zip(run, starts, strict=True):
-            place = own_partition if options.is_go else (partition + record.offset // run_length) % count
-            if start is not None:
-                deliveries.append(Delivery(record, topic_id, timeout_ms, deadline, began, place))
-                values.append(start)
-            elif len(record.value or b"") + overhead(record.headers) + len(queue) <= bytes_max:
-                envelope = record_envelope(record)
-                own_ms = envelope.timeout or timeout_ms
-                one = Delivery(record, topic_id, own_ms, began + own_ms / 1000, began, place, envelope)
-                deliveries.append(one)
-                values.append(encode_marker(self._start_marker(one), format))
+        offsets, first = list(map(_OFFSET, run)), 0
+        while first < len(run):
+            number = offsets[first] // run_length
+            after = bisect_left(offsets, (number + 1) * run_length, first)
+            place = own_partition if options.is_go else (partition + number) % count
+            lease = Lease(topic_id, timeout_ms, deadline, began, place)
+            some = starts[first:after]
+            if None not in some:
+                deliveries += new_deliveries(Delivery, run[first:after], lease)
+                values += some  # type: ignore[arg-type]
+                first = after
+                continue
+            for record, start in zip(run[first:after], some, strict=True):
+                if start is not None:
+                    deliveries.append(Delivery(record, lease))
+                    values.append(start)
+                elif len(record.value or b"") + overhead(record.headers) + len(queue) <= bytes_max:
+                    envelope = record_envelope(record)
+                    own_ms = envelope.timeout or timeout_ms
+                    own = Lease(topic_id, own_ms, began + own_ms / 1000, began, place)
+                    one = Delivery(record, own, envelope)
+                    deliveries.append(one)
+                    values.append(encode_marker(self._start_marker(one), format))
+            first = after
 
     async def _refuse_unmarkable(self, records: Sequence[ConsumerRecord], deliveries: Sequence[Delivery]) -> None:
         """Make dead letters of the records that have no delivery."""
@@ -311,7 +325,7 @@ class TrackerBackend(Backend):
         return Marker(
             MarkerType.START,
             delivery.identity,
-            delay or delivery.timeout_ms,
+            delay or delivery.lease.timeout_ms,
             self._queue,
             delivery.payload,
             delivery.headers,
@@ -391,23 +405,20 @@ class TrackerBackend(Backend):
 
     async def _held(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Return the messages to hand out: the others wait for their time, or their time is over."""
-        held = []
-        for one in deliveries:
-            if one.is_plain:
-                held.append(one)
-                continue
-            envelope, now_ms = one.envelope, max(one.record.timestamp_ms, one.appended_ms)
+        kept = set()
+        for one in [one for one in deliveries if not one.is_plain]:
+            envelope, now_ms = one.envelope, max(one.record.timestamp_ms, one.lease.appended_ms)
             if envelope.delay:
                 self._counters.delayed += 1
-                continue
-            if envelope.expires_in and now_ms >= envelope.first_at + envelope.expires_in:
+                kept.add(one)
+            elif envelope.expires_in and now_ms >= envelope.first_at + envelope.expires_in:
                 self._counters.expired += 1
+                kept.add(one)
                 try:
                     await self.dead_letter(one, "expired")
                 except KwireError as error:  # the tracker will see to it
                     _log.warning("queue %s: an expired message is no dead letter yet: %s", self._group, error)
-                continue
-            held.append(one)
+        held = [one for one in deliveries if one not in kept] if kept else list(deliveries)
         if self._options.keep_alive:
             self._keep_alives.add(held)
         return held
@@ -429,7 +440,9 @@ class TrackerBackend(Backend):
 
     def _send(self, delivery: Delivery, marker: Marker) -> BulkResponse:
         self._count(MarkerType(marker.type))
-        return self._send_markers([encode_marker(marker, self._options.marker_format)], [delivery.marker_partition])
+        return self._send_markers(
+            [encode_marker(marker, self._options.marker_format)], [delivery.lease.marker_partition]
+        )
 
     def _settle(self, delivery: Delivery, marker: Marker) -> None:
         """Have the last marker of a message sent, together with those of others."""
@@ -457,7 +470,7 @@ class TrackerBackend(Backend):
             for kind, count in Counter(marker.type for marker, _ in last).items():
                 self._count(MarkerType(kind), count)
             try:
-                response = self._send_markers(values, [delivery.marker_partition for delivery in deliveries])
+                response = self._send_markers(values, [one.lease.marker_partition for one in deliveries])
             except KwireError as error:
                 self._failed(deliveries, error)
                 return
@@ -473,14 +486,13 @@ class TrackerBackend(Backend):
         if self._options.is_go:
             ends = [encode_marker(Marker(MarkerType.END, one.identity), "kafka-mq-v1") for one in acked]
             return acked, ends
-        topic_id = acked[0].topic_id if acked else NO_TOPIC_ID
-        if all(one.topic_id is topic_id for one in acked):
-            return acked, encode_ends([one.record for one in acked], _topic_id_bytes(topic_id))
-        deliveries, values = [], []
-        for topic_id in {one.topic_id for one in acked}:
-            some = [one for one in acked if one.topic_id == topic_id]
+        topic_ids = {lease.topic_id for lease in set(map(_LEASE, acked))}
+        deliveries: list[Delivery] = []
+        values: list[bytes] = []
+        for topic_id in topic_ids:
+            some = acked if len(topic_ids) == 1 else [one for one in acked if one.lease.topic_id == topic_id]
             deliveries += some
-            values += encode_ends([one.record for one in some], _topic_id_bytes(topic_id))
+            values += encode_ends(list(map(_RECORD, some)), _topic_id_bytes(topic_id))
         return deliveries, values
 
     def _failed(self, deliveries: Sequence[Delivery], error: KwireError) -> None:
@@ -510,20 +522,23 @@ class TrackerBackend(Backend):
     def _send_keep_alives(self, deliveries: Sequence[Delivery]) -> None:
         """Send a keep-alive for each that is still in progress; on the callback thread."""
         now, limit = self.now(), self._options.max_processing_ms / 1000
-        alive = [
-            one
-            for one in deliveries
-            if not one.is_settled
-            and now <= one.deadline
-            and (one.handed_out_at is None or now - one.handed_out_at <= limit)
-        ]
+        alive = []
+        for one in deliveries:
+            if one.is_settled or now > one.lease.deadline:
+                continue
+            if one.handed_out_at is None or now - one.handed_out_at <= limit:
+                alive.append(one)
+            else:  # its lease ends, though that of its neighbours goes on
+                one.lease = one.lease.copy()
         if not alive:
             return
         format = self._options.marker_format
-        values = [encode_marker(Marker(MarkerType.KEEP_ALIVE, one.identity, one.timeout_ms), format) for one in alive]
+        values = [
+            encode_marker(Marker(MarkerType.KEEP_ALIVE, one.identity, one.lease.timeout_ms), format) for one in alive
+        ]
         self._count(MarkerType.KEEP_ALIVE, len(alive))
         try:
-            response = self._send_markers(values, [one.marker_partition for one in alive])
+            response = self._send_markers(values, [one.lease.marker_partition for one in alive])
         except KwireError as error:
             self._counters.marker_failures += len(alive)
             _log.warning("queue %s: %d keep-alives were not sent: %s", self._group, len(alive), error)
@@ -535,17 +550,18 @@ class TrackerBackend(Backend):
         failed = {index for index, _ in response.errors}
         self._counters.marker_failures += len(failed)
         now = self.now()
-        for index, one in enumerate(deliveries):
+        # A lease goes on if all keep-alives of its messages were stored.
+        for lease in set(map(_LEASE, deliveries)) - {deliveries[index].lease for index in failed}:
             # One that was stored after the deadline may have come too late for the tracker.
-            if index not in failed and now <= one.deadline:
-                one.deadline = max(one.deadline, since + one.timeout_ms / 1000)
+            if now <= lease.deadline:
+                lease.deadline = max(lease.deadline, since + lease.timeout_ms / 1000)
 
     # -- settling
 
     def _end_lease(self, delivery: Delivery, now: float) -> None:
         """Stop the keep-alives. Raises LeaseLostError if the deadline is over: the message is another's."""
         delivery.is_settled = True
-        if now > delivery.deadline:
+        if now > delivery.lease.deadline:
             self._counters.lease_lost += 1
             raise LeaseLostError(
                 f"the lease of message {delivery.envelope.id} is over: it is delivered again",
@@ -555,15 +571,24 @@ class TrackerBackend(Backend):
             )  # fmt: skip
 
     def ack(self, delivery: Delivery, now: float) -> None:
-        if now > delivery.deadline:
+        if now > delivery.lease.deadline:
             self._end_lease(delivery, now)
         delivery.is_settled = True
         self._acked.append(delivery)
         if not self._is_sending:
             self._send_soon()
 
+    def ack_many(self, deliveries: Sequence[Delivery], now: float) -> dict[Delivery, KwireError]:
+        if any(now > lease.deadline for lease in set(map(_LEASE, deliveries))):
+            return super().ack_many(deliveries, now)
+        for delivery in deliveries:
+            delivery.is_settled = True
+        self._acked.extend(deliveries)
+        self._send_soon()
+        return {}
+
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        if self._options.dead_letters and self.now() <= delivery.deadline:
+        if self._options.dead_letters and self.now() <= delivery.lease.deadline:
             place = (self._options.message_topic, delivery.identity.partition, delivery.identity.offset)
             headers = dead_letter_headers(delivery.headers, reason, place)
             dead = ProducedMessage(self._options.dead_letters, delivery.payload, self._queue, headers)
@@ -583,11 +608,13 @@ class TrackerBackend(Backend):
         self._check_lease(delivery)
         await self._stored(self._send(delivery, Marker(MarkerType.KEEP_ALIVE, delivery.identity, timeout_ms)))
         self._check_lease(delivery)  # what is stored after the deadline may come too late for the tracker
-        delivery.deadline, delivery.timeout_ms = now + timeout_ms / 1000, max(delivery.timeout_ms, timeout_ms)
+        lease = delivery.lease.copy()
+        lease.deadline, lease.timeout_ms = now + timeout_ms / 1000, max(lease.timeout_ms, timeout_ms)
+        delivery.lease = lease
         self._counters.extended += 1
 
     def _check_lease(self, delivery: Delivery) -> None:
-        if self.now() > delivery.deadline:
+        if self.now() > delivery.lease.deadline:
             raise LeaseLostError(
                 f"the lease of message {delivery.envelope.id} is over: it is delivered again",
                 remedy="extend it earlier, or raise redelivery_timeout_ms",
@@ -614,6 +641,17 @@ class TrackerBackend(Backend):
             await self._records._close(timeout)
 
 
+def _rising(records: list[ConsumerRecord]) -> Iterator[list[ConsumerRecord]]:
+    """Yield the records in runs with rising offsets: where they begin anew, another topic of that name begins."""
+    offsets = list(map(_OFFSET, records))
+    if all(map(lt, offsets, itertools.islice(offsets, 1, None))):
+        yield records
+        return
+    falls = [at for at in range(1, len(offsets)) if offsets[at] <= offsets[at - 1]]
+    for first, after in itertools.pairwise([0, *falls, len(records)]):
+        yield records[first:after]
+
+
 def _ignore(partitions: object) -> None:
     pass
 
@@ -637,9 +675,13 @@ class KeepAlives:
 
     def add(self, deliveries: Sequence[Delivery]) -> None:
         """Have a keep-alive sent for each of these after a third of its timeout."""
+        timeouts = {lease.timeout_ms for lease in set(map(_LEASE, deliveries))}
         by_timeout: dict[int, list[Delivery]] = {}
-        for timeout_ms in set(map(_TIMEOUT, deliveries)):
-            by_timeout[timeout_ms] = [one for one in deliveries if one.timeout_ms == timeout_ms]
+        for timeout_ms in timeouts:
+            same = (
+                [one for one in deliveries if one.lease.timeout_ms == timeout_ms] if len(timeouts) > 1 else deliveries
+            )
+            by_timeout[timeout_ms] = list(same)
         now = self._runtime.clock.now()
         with self._lock:
             first = self._heap[0][0] if self._heap else inf

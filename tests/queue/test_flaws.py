@@ -9,11 +9,12 @@ from uuid import UUID
 import pytest
 
 from kwire.broker import Disconnect
+from kwire.cluster.waiting import run_blocking
 from kwire.consumer import ConsumerRecord
 from kwire.errors import LeaseLostError
 from kwire.producer.bulk import BulkResponse, BulkResult
 from kwire.protocol import ApiKey
-from kwire.queue.backend import Delivery
+from kwire.queue.backend import Delivery, Lease
 from kwire.queue.markers import NO_TOPIC_ID, MarkerType, decode_marker
 from kwire.queue.tracker_backend import KeepAlives, TrackerBackend
 from tests.queue.worlds import LEASE_MS, World, payloads, put, take
@@ -85,10 +86,52 @@ def test_f13_a_keep_alive_that_is_stored_after_the_deadline_does_not_bring_the_l
     late, early = (message._delivery for message in take(consumer, 2))
     backend, response = consumer._backend, SimpleNamespace(errors=())
     assert isinstance(backend, TrackerBackend)
-    late.deadline, early.deadline = backend.now() - 1.0, (before := backend.now() + 30.0)
+    late.lease, early.lease = late.lease.copy(), early.lease.copy()
+    late.lease.deadline, early.lease.deadline = backend.now() - 1.0, (before := backend.now() + 30.0)
     backend._extended([late, early], backend.now(), response)  # type: ignore[arg-type]
-    assert late.deadline < backend.now()
-    assert early.deadline > before
+    assert late.lease.deadline < backend.now()
+    assert early.lease.deadline > before
+
+
+def leased(world: World, count: int) -> tuple[TrackerBackend, list[Delivery]]:
+    """Return the backend of a consumer, and messages that share a lease of a minute."""
+    service = world.service(redelivery_timeout_ms=60_000, max_processing_ms=60_000, partitions=1)
+    put(service, "jobs", *(b"%d" % number for number in range(count)))
+    consumer = service.queue("jobs").consumer()
+    # From one response, as they were sent.
+    wait_until(lambda: world.cluster.log("messages", 0).high_watermark >= count)
+    deliveries = [message._delivery for message in take(consumer, count)]
+    assert isinstance(consumer._backend, TrackerBackend)
+    for one in deliveries:
+        one.lease = deliveries[0].lease
+    return consumer._backend, deliveries
+
+
+def test_f11_a_handler_that_hangs_loses_its_message_though_its_neighbours_go_on(world: World) -> None:
+    backend, (hung, live) = leased(world, 2)
+    before = live.lease.deadline
+    hung.handed_out_at, live.handed_out_at = backend.now() - 61.0, backend.now()
+    backend._send_keep_alives([hung, live])
+    wait_until(lambda: live.lease.deadline > before)
+    assert hung.lease.deadline == before
+
+
+def test_f12_a_lease_does_not_go_on_where_a_keep_alive_was_not_stored(world: World) -> None:
+    backend, deliveries = leased(world, 2)
+    before = deliveries[0].lease.deadline
+    response: Any = SimpleNamespace(errors=[(1, LeaseLostError("not stored"))])
+    backend._extended(deliveries, backend.now() + 1.0, response)
+    assert [one.lease.deadline for one in deliveries] == [before, before]
+    backend._extended(deliveries, backend.now() + 1.0, SimpleNamespace(errors=()))  # type: ignore[arg-type]
+    assert all(one.lease.deadline > before for one in deliveries)
+
+
+def test_an_extension_is_of_one_message_alone(world: World) -> None:
+    backend, (extended, other) = leased(world, 2)
+    before = other.lease.deadline
+    run_blocking(backend.extend(extended, 600_000))
+    assert extended.lease.deadline > before + 500
+    assert other.lease.deadline == before
 
 
 def test_f13_an_extension_that_is_stored_after_the_deadline_does_not_bring_the_lease_back(
@@ -104,7 +147,7 @@ def test_f13_an_extension_that_is_stored_after_the_deadline_does_not_bring_the_l
 
     async def stored_late(response: BulkResponse) -> BulkResult:
         result = await stored(response)
-        delivery.deadline = backend.now() - 1.0
+        delivery.lease.deadline = backend.now() - 1.0
         return result
 
     monkeypatch.setattr(backend, "_stored", stored_late)
@@ -128,7 +171,8 @@ def test_settled_deliveries_are_forgotten_before_their_keep_alive_is_due() -> No
     keep_alives = KeepAlives(runtime, lambda deliveries: None)
     record, live = ConsumerRecord("messages", 0, 1, 1, 1, b"jobs", b"hi", ()), []
     for number in range(100):
-        some = [Delivery(record, NO_TOPIC_ID, 60_000, 60.0, 0.0, 0) for _ in range(1_000)]
+        lease = Lease(NO_TOPIC_ID, 60_000, 60.0, 0.0, 0)
+        some = [Delivery(record, lease) for _ in range(1_000)]
         keep_alives.add(some)
         if number % 10 == 0:
             live.append(some.pop())

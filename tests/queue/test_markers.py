@@ -13,6 +13,8 @@ import pytest
 
 from kwire.consumer import ConsumerRecord
 from kwire.errors import DecodeError
+from kwire.records.encoder import encode_records
+from kwire.records.reader import RecordReader, open_reader
 from kwire.queue.markers import (
     FIRST_AT,
     NO_TOPIC_ID,
@@ -152,6 +154,10 @@ def random_record(random: Random) -> ConsumerRecord:
     return ConsumerRecord("t", random.choice([0, 1, 127, 128]), offset, time_ms, 1, b"q", value, tuple(headers))
 
 
+def reader_of(data: bytes, count: int) -> RecordReader:
+    return open_reader(ConsumerRecord, "t", 3, 1, 100, 101 + count, memoryview(data), 0, count, 100, 0, count, None)
+
+
 def expected_start(record: ConsumerRecord, queue: bytes, topic_id: UUID, after_ms: int, bytes_max: int) -> bytes | None:
     own = [pair for pair in record.headers if pair[0].startswith("kwire-mq-")]
     is_plain = not own or (len(own) == 1 and own[0][0] == "kwire-mq-id" and own[0][1])
@@ -181,6 +187,28 @@ def test_markers_of_a_batch_are_those_of_each_record(topic_id: UUID) -> None:
         refused += starts.count(None)
     assert found > 100
     assert refused > 100
+
+
+def test_markers_of_records_that_were_fetched_are_those_of_equal_records() -> None:
+    """Whether a field of a record was read before, set, or the record left its batch."""
+    random = Random(5)
+    for _ in range(300):
+        given = [random_record(random) for _ in range(random.randrange(1, 5))]
+        data = encode_records([(one.timestamp_ms, one.key, one.value, one.headers) for one in given], 0)
+        reader = reader_of(data, len(given))
+        records = reader.take(len(given))
+        copies = [ConsumerRecord(*one._fields()) for one in reader_of(data, len(given))]
+        way = random.choice(["fresh", "read", "set", "detached"])
+        for one in records:
+            if way == "read":
+                _ = one.value, one.headers
+            elif way == "set":
+                one.offset = one.offset
+        if way == "detached":
+            reader.detach()
+        terms = b"q", b"x" * 16, 60_000, random.choice([1_000_000, 250])
+        assert encode_starts(records, *terms) == encode_starts(copies, *terms)
+        assert encode_ends(records, b"x" * 16) == encode_ends(copies, b"x" * 16)
 
 
 def test_a_header_whose_name_is_not_utf_8_comes_back() -> None:

@@ -155,6 +155,32 @@ def test_f11_f13_a_handler_that_hangs_loses_its_message(either: World) -> None:
     assert consumer.metrics().lease_lost == 1
 
 
+def test_ack_many_acknowledges_what_it_can_and_raises_the_first_error(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000, partitions=1)
+    put(service, "jobs", *(b"%d" % number for number in range(5)))
+    consumer = service.queue("jobs").consumer()
+    lost, settled, *others = take(consumer, 5)
+    lost._delivery.lease = lost._delivery.lease.copy()
+    lost._delivery.lease.deadline = consumer.now() - 1.0
+    settled.ack()
+    with pytest.raises(SettledError):
+        consumer.ack_many([settled, *others, lost])
+    assert all(message.is_settled for message in others)
+    assert (consumer.metrics().acked, consumer.metrics().lease_lost) == (4, 1)
+    with pytest.raises(TypeError, match="messages of this consumer"):
+        consumer.ack_many([b"hi"])  # type: ignore[list-item]
+
+
+def test_what_ack_many_acknowledged_does_not_come_again(either: World) -> None:
+    service = either.service()
+    either.redeliverer(service)
+    put(service, "jobs", *(b"%d" % number for number in range(20)))
+    consumer = service.queue("jobs").consumer()
+    consumer.ack_many(take(consumer, 20))
+    assert consumer.receive(2 * LEASE_MS / 1000) is None
+    assert (consumer.metrics().acked, consumer.metrics().in_progress) == (20, 0)
+
+
 def test_q91_extend_prolongs_a_lease(world: World) -> None:
     service = world.service(keep_alive=False)
     world.tracker(service)

@@ -116,10 +116,13 @@ CONTESTANTS: Mapping[str, Mapping[str, Contestant]] = {
     },
     "queues-consume": {
         "queue, receive": Contestant("kwire_queues:receive", _C),
+        "queue, receive_many": Contestant("kwire_queues:receive_many", _C),
         "queue, handle": Contestant("kwire_queues:handle", _C),
         "queue, async": Contestant("kwire_queues:aio_receive", _C),
         "queue, transactional": Contestant("kwire_queues:transactional", _C),
         "plain, process": Contestant("kwire_queues:plain_process", _C),
+        "plain, next and commit": Contestant("kwire_queues:plain_next", _C),
+        "plain, poll and commit": Contestant("kwire_queues:plain_commit", _C),
         "plain, poll": Contestant("kwire_queues:plain_poll", _C),
     },
     "queues-work": {

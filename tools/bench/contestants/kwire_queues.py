@@ -24,6 +24,7 @@ from kwire.queue.tracker_state import TrackerState
 _QUEUE = "key-00000000"
 _PACE_S = 0.005
 _WORKERS = 4
+_BATCH = 500  # records of a poll, messages of a receive_many
 _PATIENCE_S = 60.0
 
 
@@ -79,6 +80,34 @@ def plain_poll(task: Task, _: Coordination) -> Sample:
     return count.sample()
 
 
+def plain_commit(task: Task, _: Coordination) -> Sample:
+    """Read batches, process each record, and commit after each batch: no record is committed before it is processed."""
+    count = _Count(task)
+    with kwire.Consumer(task.bootstrap, group=f"{task.topic}-plain", commit="manual") as consumer:
+        consumer.subscribe([task.topic])
+        while not count.is_full:
+            records = consumer.poll(_BATCH)
+            for record in records:
+                count.add(record.value or b"")
+            if records:
+                consumer.commit()
+    return count.sample()
+
+
+def plain_next(task: Task, _: Coordination) -> Sample:
+    """Do the same record by record, as kmq's benchmark does with its plain consumer."""
+    count = _Count(task)
+    with kwire.Consumer(task.bootstrap, group=f"{task.topic}-plain", commit="manual") as consumer:
+        consumer.subscribe([task.topic])
+        for number, record in enumerate(consumer, 1):
+            count.add(record.value or b"")
+            if number % _BATCH == 0 or count.is_full:
+                consumer.commit()
+            if count.is_full:
+                break
+    return count.sample()
+
+
 def _plain_process(task: Task, work: Callable[[], object], workers: int) -> Sample:
     count = _Count(task)
 
@@ -116,6 +145,19 @@ def _receive(task: Task, service: Service) -> Sample:
 
 def receive(task: Task, _: Coordination) -> Sample:
     return _receive(task, Service(task.bootstrap, **_options(task)))
+
+
+def receive_many(task: Task, _: Coordination) -> Sample:
+    count = _Count(task)
+    with Service(task.bootstrap, **_options(task)) as service, service.queue(_QUEUE).consumer() as consumer:
+        while not count.is_full:
+            messages = consumer.receive_many(_BATCH, _PATIENCE_S)
+            if not messages:
+                raise RuntimeError(f"no message for {_PATIENCE_S:.0f} s")
+            for message in messages:
+                count.add(message.payload or b"")
+            consumer.ack_many(messages)
+    return count.sample()
 
 
 def transactional(task: Task, _: Coordination) -> Sample:
