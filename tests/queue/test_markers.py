@@ -13,8 +13,6 @@ import pytest
 
 from kwire.consumer import ConsumerRecord
 from kwire.errors import DecodeError
-from kwire.records.encoder import encode_records
-from kwire.records.reader import RecordReader, open_reader
 from kwire.queue.markers import (
     FIRST_AT,
     NO_TOPIC_ID,
@@ -28,6 +26,8 @@ from kwire.queue.markers import (
     overhead,
     skim_marker,
 )
+from kwire.records.encoder import encode_records
+from kwire.records.reader import RecordReader, open_reader
 
 PLACE = Identity(NO_TOPIC_ID, 3, 300)
 

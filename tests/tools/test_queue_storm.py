@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from uuid import UUID
 
 from queue_runs.judge import PASSED, UNCOMMITTED, Note, Verdict, judge
 
 from kwire.consumer import ConsumerRecord
 from kwire.queue.markers import Identity, Marker, MarkerType, encode_marker
+from tests.waiting import wait_until
 
 FIRST, SECOND, THIRD = (0, 1), (0, 7), (0, 9)
 DEAD, ALIVE = 100, 200
@@ -102,3 +108,40 @@ def test_a_redelivery_before_the_deadline_is_found() -> None:
 
 def test_what_nobody_acknowledged_is_lost() -> None:
     assert judged(("p", ALIVE, FIRST), places=(FIRST,), log=((0, START, FIRST),)).lost == 1
+
+
+# A run whose member says its process id, and would stay for ever.
+RUN = """
+import multiprocessing, signal
+
+from queue_runs.member import end_with_parent
+
+def member():
+    end_with_parent()
+    print(multiprocessing.current_process().pid, flush=True)
+    signal.pause()
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("forkserver").Process(target=member)
+    process.start()
+    process.join()
+"""
+
+
+def test_members_end_when_their_run_is_killed(tmp_path: Path) -> None:
+    program = tmp_path / "run.py"
+    program.write_text(RUN)
+    tools = Path(__file__).parents[2] / "tools"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tools), str(tools.parent)))}
+    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True, env=environment) as run:
+        assert run.stdout is not None
+        member = int(run.stdout.readline())
+        run.send_signal(signal.SIGKILL)
+    wait_until(lambda: not _is_running(member))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

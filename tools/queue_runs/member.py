@@ -7,9 +7,12 @@ own process id, and the message's place.
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -84,9 +87,22 @@ class _Service(Service):
         return super().new_consumer(**options)
 
 
+def end_with_parent() -> None:
+    """Have this process killed when the one that started it has ended, in whatever way: its pipe is closed then."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, name="end with parent", daemon=True).start()
+
+
 def main(settings: Settings) -> None:
-    """Work until SIGTERM, or until the step."""
+    """Work until SIGTERM, until the step, or until the parent has ended."""
     os.setsid()
+    end_with_parent()
     with settings.log.open("ab") as errors:
         os.dup2(errors.fileno(), sys.stderr.fileno())
     if settings.clock_ms:
