@@ -3,8 +3,8 @@
 throttle      a request is written to a broker on a connection that the broker has throttled (KIP-219)
 old epoch     a request has a generation or a member epoch older than one that the member was given (I7)
 early epoch   a commit names a generation of which the member has no assignment yet
-heartbeat     a member in its group asks for no heartbeat for longer than the interval (I8); to send one may take a new
-              connection
+heartbeat     a member in its group asks for neither a heartbeat nor a join for longer than the interval (I8); to send
+              one may take a new connection
 fetched back  a partition is fetched from an offset below what the program has got, and nobody sought back (I3)
 
 A member that breaks these rules may still lose nothing, so they are checked apart from what its program sees. This
@@ -70,15 +70,15 @@ class MemberConduct:
         self._has_assignment = True  # of this epoch
         self._assigned_epoch = -1  # the newest with an assignment
         self._next_heartbeat: float | None = None  # when one is due at the latest; None while none has to be sent
-        self._heartbeats = 0  # asked for, without a response
+        self._signs_of_life = 0  # heartbeats and joins that were asked for, without a response
 
     def watch(self, call: PendingRequest) -> PendingRequest:
         """Return the request with hooks that check what it writes and how it ends."""
         build, on_done = call.build, call.on_done
-        is_heartbeat = issubclass(call.api, HeartbeatRequest | _EpochHeartbeat)
-        if is_heartbeat:
+        is_sign_of_life = issubclass(call.api, HeartbeatRequest | _EpochHeartbeat | JoinGroupRequest)
+        if is_sign_of_life:
             self._check_pace()
-            self._heartbeats += 1
+            self._signs_of_life += 1
 
         def watched_build(version: int) -> Request[Response]:
             request = build(version)
@@ -87,7 +87,7 @@ class MemberConduct:
 
         def watched_done(result: Response | KwireError | None, now: float) -> None:
             self._check_pace()
-            self._heartbeats -= is_heartbeat
+            self._signs_of_life -= is_sign_of_life
             throttle_ms: int = getattr(result, "throttle_time_ms", 0)
             if throttle_ms:
                 self._muted_until[call.node, call.purpose] = now + throttle_ms / 1000
@@ -136,7 +136,7 @@ class MemberConduct:
             self._find("early epoch", f"OffsetCommit with {epoch}, and the member has no assignment of it")
 
     def _check_pace(self) -> None:
-        if not self._checks_interval or self._next_heartbeat is None or self._heartbeats:
+        if not self._checks_interval or self._next_heartbeat is None or self._signs_of_life:
             return
         if self._now() > self._next_heartbeat + _SLACK:
             self._find("heartbeat", f"none since it was due at {self._next_heartbeat:.3f} s")

@@ -39,14 +39,17 @@ class Story:
     def send(
         self, request: Request[Any], response: Response | None = None, *, purpose: str = "coordinator"
     ) -> PendingRequest:
-        call = self.conduct.watch(
-            PendingRequest(ToNode(1), type(request), lambda version: request, lambda result, now: None)
-        )
+        call = self.ask(request)
         call.node, call.purpose = 1, purpose
         call.build(request.VERSIONS[-1])
         if response is not None:
             call.on_done(response, self.now)
         return call
+
+    def ask(self, request: Request[Any]) -> PendingRequest:
+        return self.conduct.watch(
+            PendingRequest(ToNode(1), type(request), lambda version: request, lambda result, now: None)
+        )
 
     def kinds(self) -> list[str]:
         return [anomaly.kind for anomaly in self.conduct.anomalies]
@@ -96,6 +99,16 @@ def test_a_member_that_joins_sends_no_heartbeats() -> None:
     story.send(JOIN)
     story.now += 60.0
     story.send(JOIN, JOINED)
+    assert story.kinds() == []
+
+
+def test_a_join_that_waits_for_a_connection_replaces_the_heartbeat() -> None:
+    story = Story()
+    story.send(JOIN, JOINED)
+    story.now += 2.9
+    join = story.ask(JOIN)
+    story.now += 0.3
+    join.build(9)
     assert story.kinds() == []
 
 
