@@ -2,8 +2,9 @@
 
 The order of a batch: read, keep the messages of this queue, write a START for each, wait until all are acknowledged,
 commit the position, hand out. Any failure in between goes back to where the read began: nothing is handed out
-untracked. A START that was written is no harm then, since the next one for the same message replaces it; to write an
-END would be, if the message is another consumer's by now.
+untracked. A commit that a rebalance refuses is no error for the caller: the next fetch reads on. A START that was
+written is no harm then, since the next one for the same message replaces it; to write an END would be, if the message
+is another consumer's by now.
 
 A marker goes to the partition that the START of its message went to, even if partitions were added since. Keep-alives
 go out every third of the timeout, from the START on, until the message is settled or has been processed for
@@ -30,7 +31,17 @@ from kwire.cluster import ClusterView, LoopThread, PendingRequest
 from kwire.cluster.waiting import Waiter, run_blocking
 from kwire.consumer import ConsumerRecord, Offset, TopicPartition
 from kwire.consumer.group_client import GroupClient
-from kwire.errors import DeliveryError, KwireError, LeaseLostError
+from kwire.errors import (
+    AbortableError,
+    BrokerError,
+    CommitError,
+    CommitFailedError,
+    DeliveryError,
+    ErrorCode,
+    KwireError,
+    LeaseLostError,
+    RebalanceInProgressError,
+)
 from kwire.producer import BulkResponse, BulkResult, Producer
 from kwire.producer import Message as ProducedMessage
 from kwire.producer.accumulator import murmur2_partition
@@ -57,10 +68,32 @@ _SWEEP_MIN = 2_000
 _KEY, _PARTITION, _OFFSET = attrgetter("key"), attrgetter("partition"), attrgetter("offset")
 _RECORD, _LEASE = attrgetter("record"), attrgetter("lease")
 _NONE: list[bytes | None] = [None]
+_REBALANCE_CODES = frozenset(
+    {
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    }
+)
 
 
 def _topic_id_bytes(topic_id: UUID) -> bytes:
     return topic_id.bytes if topic_id.int else b""
+
+
+def _is_rebalance(error: BaseException | None) -> bool:
+    """Return whether a position is not committed because the group rebalances: a poll goes on with it."""
+    match error:
+        case AbortableError():
+            return _is_rebalance(error.__cause__)
+        case CommitError():
+            return all(map(_is_rebalance, error.failed.values()))
+        case BrokerError():
+            return error.code in _REBALANCE_CODES
+        case _:
+            return isinstance(error, RebalanceInProgressError | CommitFailedError)
 
 
 class TrackerBackend(Backend):
@@ -135,11 +168,14 @@ class TrackerBackend(Backend):
                 deliveries = await self._start(own, positions)
             elif duplicates or self._foreign >= self._options.consumer_max_messages_per_commit:
                 await self._commit(positions)
-        except BaseException:
+        except BaseException as error:
             self._counters.resets += 1
             for record in records:
                 self._again.setdefault((record.topic, record.partition), record.offset)
-            raise
+            if not _is_rebalance(error):
+                raise
+            _log.info("queue %s: %d messages are left to whom the group gives them: %s", self._group, len(own), error)
+            return []
         # Their position is committed and their markers are written: a rebalance need not wait for the handlers.
         await self._records._allow_rebalance()
         return await self._held(deliveries)

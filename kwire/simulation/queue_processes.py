@@ -260,9 +260,7 @@ class QueueProcess(ABC):
         if error is not None:
             self._note(f"failed: {type(error).__name__}: {error}")
             if not self._is_excused(error):
-                self.history.unexpected.append(
-                    f"{self.name} at {self.world.now():.3f} s: {type(error).__name__}: {error}"
-                )
+                self._unexpected(error)
         if error is not None or all(program.is_over for program in self.programs):
             self._end("ended")
             for program in self.programs:
@@ -270,6 +268,9 @@ class QueueProcess(ABC):
             for thread in self.connections.threads:
                 thread.close()
             self.member.ended()
+
+    def _unexpected(self, error: KwireError) -> None:
+        self.history.unexpected.append(f"{self.name} at {self.world.now():.3f} s: {type(error).__name__}: {error}")
 
     def _is_excused(self, error: KwireError) -> bool:
         """Return whether a program may end with this error: it is started again."""
@@ -342,6 +343,8 @@ class ConsumerProcess(QueueProcess):
                 return
             except KwireError as error:
                 self._note(f"not received: {type(error).__name__}: {error}")
+                if not self._is_excused(error):  # `handle` would end
+                    self._unexpected(error)
                 await sleep(self.world, _PAUSE_SECONDS)
                 continue
             if message is not None:

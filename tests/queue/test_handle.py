@@ -70,6 +70,29 @@ def test_four_workers_handle_each_message_once_and_a_failed_one_again(either: Wo
     assert consumer.receive(0.3) is None
 
 
+@pytest.mark.parametrize("is_transactional", [False, True])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID]
+)
+def test_handle_goes_on_after_a_rebalance_that_refuses_its_commit(
+    world: World, is_transactional: bool, code: ErrorCode
+) -> None:
+    service = world.service(transactional=is_transactional, redelivery_timeout_ms=60_000)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    api = ApiKey.TXN_OFFSET_COMMIT if is_transactional else ApiKey.OFFSET_COMMIT
+    world.cluster.add_fault(Refuse(code), api=api, times=1)
+    got: list[bytes | None] = []
+
+    def handle(message: Message) -> None:
+        got.append(message.payload)
+        consumer.stop()
+
+    consumer.handle(handle)
+    assert got == [b"hi"]
+    assert consumer.metrics().resets == 1
+
+
 def test_handle_ends_with_the_error_that_ended_the_reading(world: World) -> None:
     service = world.service()
     put(service, "jobs", b"hi")

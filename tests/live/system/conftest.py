@@ -68,8 +68,8 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def topic(brokers: KafkaCluster, request: pytest.FixtureRequest) -> str:
-    """Create a topic of one partition, named after the test."""
-    return make_topic(brokers, request.node.name, 1)
+    """Create a topic of one partition, or as many as the test asks for, named after the test."""
+    return make_topic(brokers, request.node.name, getattr(request, "param", 1))
 
 
 def make_topic(cluster: KafkaCluster, test: str, partitions: int) -> str:
