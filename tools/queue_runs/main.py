@@ -152,7 +152,9 @@ def _storm(
             slot.start(name, count)
             until, pause = time.monotonic() + _STEP_S, share
             while slot.process is not None and slot.process.exitcode is None and time.monotonic() < until:
-                pause -= _send(producer, itertools.islice(numbers, min(_BATCH, max(0, pause))))
+                # Ever fewer, so that some are left for a member that joins late.
+                some = min(_BATCH, -(-pause // 20))
+                pause -= _send(producer, itertools.islice(numbers, some))
                 slot.process.join(0.2)
             _send(producer, itertools.islice(numbers, max(0, pause)))
             if slot.process is not None and slot.process.exitcode is None:
