@@ -409,8 +409,10 @@ def test_q83_an_expired_message_is_a_dead_letter(either: World) -> None:
 def test_q83_a_message_that_expires_in_progress_is_not_delivered_again(world: World) -> None:
     service = world.service(keep_alive=False)
     world.tracker(service)
-    put(service, "jobs", b"stale", expires_in_ms=LEASE_MS // 2)
     consumer = service.queue("jobs").consumer()
+    put(service, "jobs", b"first")
+    take(consumer, 1)[0].ack()  # it has joined its group, so that the next message does not expire before
+    put(service, "jobs", b"stale", expires_in_ms=LEASE_MS // 2)
     take(consumer, 1)
     assert consumer.receive(2 * LEASE_MS / 1000) is None
     assert world.dead_letters() == [(b"stale", "expired")]
