@@ -22,6 +22,8 @@ The public face is `cluster`: it runs a `Server` on a thread. Below it, in the o
     classic_members       the classic protocol in such groups, and their conversion
     group_registry        the groups of all types by id
     group_configs                         the configs of groups
+    streams_groups        the coordinator of groups of Kafka Streams (KIP-1071): streams_group has the state of one,
+                          streams_topology its tasks and internal topics, streams_assignor the targets
     share_groups, share_assignor          members of share groups, and what they read
     share_partition                       the records that a share group works on
     share_partition_manager, share_sessions, share_coordinator, dead_letters

@@ -38,6 +38,7 @@ from kwire.broker.share_coordinator import ShareCoordinator, ShareKey
 from kwire.broker.share_groups import ShareGroup, ShareGroupCoordinator
 from kwire.broker.share_partition_manager import SharePartitionManager
 from kwire.broker.share_sessions import SessionKey
+from kwire.broker.streams_groups import StreamsGroupCoordinator
 from kwire.broker.telemetry import Telemetry
 from kwire.broker.transactions import MarkerWriter, TransactionCoordinator
 from kwire.errors import ErrorCode, broker_error
@@ -118,6 +119,9 @@ class ClusterState:
         )
         self.classic_members = ClassicMembers(
             options, self.timers, self.group_registry, self, self.groups, self.consumer_groups
+        )
+        self.streams_groups = StreamsGroupCoordinator(
+            options, self.timers, self.group_registry, self, self.group_configs
         )
         self.offsets = OffsetManager(options, self.group_registry)
         markers = MarkerWriter(self.maybe_partition, self.offsets, self.wall_ms)
@@ -234,6 +238,7 @@ class ClusterState:
     def _groups_moved(self, group_ids: list[str], now: float) -> None:
         self.groups.coordinators_moved(group_ids, now)
         self.consumer_groups.coordinators_moved(group_ids, now)
+        self.streams_groups.coordinators_moved(group_ids, now)
         self.share_groups.coordinators_moved(group_ids, now)
 
     def _is_up(self, id: int) -> bool:

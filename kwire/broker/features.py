@@ -34,6 +34,7 @@ class Features:
         if options.is_at_least("4.2"):
             newest = SHARE_VERSIONS[-1 if options.is_at_least("4.4") else 1]
             self._add("share.version", options.share_level, newest)
+            self._add("streams.version", 1, 1)
 
     def _add(self, name: str, level: int, newest: int, oldest: int = 0) -> None:
         self._supported[name] = (oldest, newest)

@@ -1,7 +1,8 @@
 """The configs of groups: dynamic settings of one group, by Kafka's names (Kafka's GroupConfigManager).
 
-A group has configs whether it exists or not. A config that was not set has the broker's value, from `Options`. The
-config share.assignment.interval.ms is stored and shown, but has no effect.
+A group has configs whether it exists or not. A config that was not set has the broker's value, from `Options`.
+share.assignment.interval.ms, streams.assignment.interval.ms and streams.initial.rebalance.delay.ms are stored and
+shown, but have no effect.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ class GroupSettings:
     share_offset_reset_age_ms: int  # of by_duration
     share_read_committed: bool
     share_renew_enabled: bool
+    streams_session_timeout_ms: int
+    streams_heartbeat_interval_ms: int
+    streams_standby_replicas: int
     dead_letter_topic: str  # "" is none
     dead_letter_copies_record: bool
 
@@ -95,6 +99,15 @@ class GroupSettings:
             share_read_committed=_one_of(values, "share.isolation.level", (READ_COMMITTED, "read_uncommitted"))
             == READ_COMMITTED,
             share_renew_enabled=_one_of(values, "share.renew.acknowledge.enable", ("true", "false")) == "true",
+            streams_session_timeout_ms=_number(
+                values, "streams.session.timeout.ms", min(45_000, options.streams_session_timeout_ms), 60_000
+            ),
+            streams_heartbeat_interval_ms=_number(
+                values, "streams.heartbeat.interval.ms", min(5_000, options.streams_heartbeat_interval_ms), 15_000
+            ),
+            streams_standby_replicas=_number(
+                values, "streams.num.standby.replicas", 0, max(2, options.streams_standby_replicas)
+            ),
             dead_letter_topic=values[_DLQ_TOPIC],
             dead_letter_copies_record=_one_of(values, _DLQ_COPY, ("true", "false")) == "true",
         )  # fmt: skip
@@ -104,13 +117,18 @@ class GroupSettings:
         return dict(sorted({**default_configs(options), **self.configs}.items()))
 
 
-# Configs that came after share groups: KIP-1240, KIP-1263 and KIP-1191.
+# Configs that came after 4.0: KIP-1071, KIP-1240, KIP-1263 and KIP-1191.
 _SINCE = {
     _ASSIGNMENT_INTERVAL: "4.3",
     "share.assignment.interval.ms": "4.3",
     "share.delivery.count.limit": "4.3",
     "share.partition.max.record.locks": "4.3",
     "share.renew.acknowledge.enable": "4.3",
+    "streams.assignment.interval.ms": "4.3",
+    "streams.heartbeat.interval.ms": "4.2",
+    "streams.initial.rebalance.delay.ms": "4.2",
+    "streams.num.standby.replicas": "4.2",
+    "streams.session.timeout.ms": "4.2",
     _DLQ_TOPIC: "4.4",
     _DLQ_COPY: "4.4",
 }
@@ -141,6 +159,11 @@ def _configs(options: Options) -> dict[str, str]:
         "share.record.lock.duration.ms": str(options.share_record_lock_ms),
         "share.renew.acknowledge.enable": "true",
         "share.session.timeout.ms": str(options.share_session_timeout_ms),
+        "streams.assignment.interval.ms": "1000",
+        "streams.heartbeat.interval.ms": str(options.streams_heartbeat_interval_ms),
+        "streams.initial.rebalance.delay.ms": "3000",
+        "streams.num.standby.replicas": str(options.streams_standby_replicas),
+        "streams.session.timeout.ms": str(options.streams_session_timeout_ms),
         _DLQ_TOPIC: "",
         _DLQ_COPY: "false",
     }

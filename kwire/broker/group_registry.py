@@ -1,4 +1,4 @@
-"""All groups by id, whatever their type: an id belongs to one group, classic, consumer or share.
+"""All groups by id, whatever their type: an id belongs to one group, classic, consumer, streams or share.
 
 Each type has a coordinator of its own. What is the same for all types is declared in `AnyGroup`.
 """
@@ -15,7 +15,7 @@ G = TypeVar("G", bound="AnyGroup")
 class AnyGroup(ABC):
     """A group of any type. Subclasses are dataclasses with these fields.
 
-    TYPE           the name in ListGroups (KIP-848): "classic", "consumer" or "share"
+    TYPE           the name in ListGroups (KIP-848): "classic", "consumer", "streams" or "share"
     EXPIRES        whether an empty group without offsets is deleted after the retention time
     empty_since    when the last member left, in seconds; None for a group that never had one
     """

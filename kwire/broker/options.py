@@ -87,6 +87,10 @@ class ClusterKwargs(TypedDict, total=False):
     offsets_retention_ms: int
     offsets_retention_check_ms: int
     max_offsets_per_group: int
+    streams_session_timeout_ms: int
+    streams_heartbeat_interval_ms: int
+    streams_standby_replicas: int
+    streams_group_max_size: int
     share_version: int
     share_session_timeout_ms: int
     share_heartbeat_interval_ms: int
@@ -180,6 +184,12 @@ class Options:
     offsets_retention_check_ms: int = 600_000
     max_offsets_per_group: int = 100_000
 
+    # Groups of Kafka Streams. A group's own configs replace the first three.
+    streams_session_timeout_ms: int = 45_000
+    streams_heartbeat_interval_ms: int = 5_000
+    streams_standby_replicas: int = 0
+    streams_group_max_size: int = 2_147_483_647
+
     # Share groups. share_version is a feature level: 0 no share groups, 1 share groups, 2 dead letter queues, too
     # (KIP-1191, Kafka 4.4). A group's own configs replace those that exist under the same name.
     share_version: int = 2
@@ -236,6 +246,11 @@ class Options:
     def has_consumer_groups(self) -> bool:
         """Return whether the consumer protocol (KIP-848) is on, as in Kafka since 4.0."""
         return self.group_version > 0 and self.is_at_least("4.0")
+
+    @property
+    def has_streams_groups(self) -> bool:
+        """Return whether groups of Kafka Streams (KIP-1071) exist, as in Kafka since 4.2."""
+        return self.is_at_least("4.2")
 
     @property
     def share_level(self) -> int:

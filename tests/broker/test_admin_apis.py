@@ -282,8 +282,7 @@ def test_what_a_real_broker_offers_and_this_one_does_not() -> None:
     served = {ApiKey(key) for key, versions in served_versions({}, release="4.3").items() if versions}
     assert {key.name for key in offered - served - SESSION_APIS} == {
         "INITIALIZE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE", "WRITE_SHARE_GROUP_STATE",
-        "DELETE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE_SUMMARY", "STREAMS_GROUP_HEARTBEAT",
-        "STREAMS_GROUP_DESCRIBE",
+        "DELETE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE_SUMMARY",
     }  # fmt: skip
 
 

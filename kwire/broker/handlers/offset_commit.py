@@ -15,6 +15,7 @@ from kwire.broker.groups import UNKNOWN_GENERATION, Group
 from kwire.broker.handlers.handler import Handler, find_topic, needs_group
 from kwire.broker.offsets import OffsetAndMetadata
 from kwire.broker.request_context import RequestContext
+from kwire.broker.streams_group import StreamsGroup
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -53,6 +54,9 @@ def _check(broker: Broker, request: OffsetCommitRequest, version: int, now: floa
     if isinstance(group, ConsumerGroup):
         commit = Commit(request.member_id, generation, request.group_instance_id, version)
         return cluster.consumer_groups.check_commit(group, commit)
+    if isinstance(group, StreamsGroup):
+        cluster.streams_groups.check_member(group, request.member_id, generation, is_optional=not group.members)
+        return CommitCheck()
     if group is None and generation == UNKNOWN_GENERATION:
         group = cluster.groups.get_or_create(request.group_id)
         if group is None:

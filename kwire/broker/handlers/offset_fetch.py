@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from kwire.broker.authorizer import Access, Operation
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import Topic
+from kwire.broker.consumer_group import ConsumerGroup
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.offsets import OffsetAndMetadata, OffsetManager, TopicPartition
 from kwire.broker.request_context import RequestContext
+from kwire.broker.streams_group import StreamsGroup
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
@@ -75,12 +77,10 @@ def _group(broker: Broker, requested: OffsetFetchRequest.Group, context: Request
         broker.check_coordinates(requested.group_id)
     except BrokerError as error:
         return _Group(group_id=requested.group_id, topics=[], error_code=error.code)
-    group = broker.cluster.consumer_groups.get(requested.group_id)
-    if group is not None:
-        try:
-            broker.cluster.consumer_groups.check_fetch(group, requested.member_id, requested.member_epoch)
-        except BrokerError as error:
-            return _Group(group_id=requested.group_id, topics=[], error_code=error.code)
+    try:
+        _check_member(broker, requested)
+    except BrokerError as error:
+        return _Group(group_id=requested.group_id, topics=[], error_code=error.code)
     offsets = GroupOffsets(broker.cluster.offsets, requested.group_id, stable=stable, access=context.access)
     if requested.topics is None:
         topics = [
@@ -89,6 +89,16 @@ def _group(broker: Broker, requested: OffsetFetchRequest.Group, context: Request
     else:
         topics = [_topic_offsets(broker, topic, offsets, version) for topic in requested.topics]
     return _Group(group_id=requested.group_id, topics=topics)
+
+
+def _check_member(broker: Broker, requested: OffsetFetchRequest.Group) -> None:
+    """Raise BrokerError for a member that the group does not have, or with another epoch."""
+    cluster, member_id, epoch = broker.cluster, requested.member_id, requested.member_epoch
+    group = cluster.group_registry.get(requested.group_id)
+    if isinstance(group, ConsumerGroup):
+        cluster.consumer_groups.check_fetch(group, member_id, epoch)
+    elif isinstance(group, StreamsGroup):
+        cluster.streams_groups.check_member(group, member_id, epoch, is_optional=member_id is None)
 
 
 def _topic_offsets(

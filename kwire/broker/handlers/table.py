@@ -67,6 +67,8 @@ from kwire.broker.handlers.share_acknowledge import SHARE_ACKNOWLEDGE
 from kwire.broker.handlers.share_fetch import SHARE_FETCH
 from kwire.broker.handlers.share_group_describe import SHARE_GROUP_DESCRIBE
 from kwire.broker.handlers.share_group_heartbeat import SHARE_GROUP_HEARTBEAT
+from kwire.broker.handlers.streams_group_describe import STREAMS_GROUP_DESCRIBE
+from kwire.broker.handlers.streams_group_heartbeat import STREAMS_GROUP_HEARTBEAT
 from kwire.broker.handlers.sync_group import SYNC_GROUP
 from kwire.broker.handlers.txn_offset_commit import TXN_OFFSET_COMMIT
 from kwire.broker.handlers.unregister_broker import UNREGISTER_BROKER
@@ -137,6 +139,8 @@ _ALL: tuple[Handler[Any], ...] = (
     SHARE_FETCH,
     SHARE_GROUP_DESCRIBE,
     SHARE_GROUP_HEARTBEAT,
+    STREAMS_GROUP_DESCRIBE,
+    STREAMS_GROUP_HEARTBEAT,
     SYNC_GROUP,
     TXN_OFFSET_COMMIT,
     UNREGISTER_BROKER,

@@ -17,6 +17,7 @@ from kwire.broker.handlers.transactional import add_or_verify
 from kwire.broker.ids import ProducerIdAndEpoch
 from kwire.broker.offsets import OFFSETS_TOPIC, OffsetAndMetadata, TopicPartition, offsets_partition
 from kwire.broker.request_context import RequestContext
+from kwire.broker.streams_group import StreamsGroup
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
@@ -106,6 +107,12 @@ def _check_group(broker: Broker, request: TxnOffsetCommitRequest, version: int) 
             if error.code == ErrorCode.STALE_MEMBER_EPOCH and not by_id:
                 raise broker_error(ErrorCode.ILLEGAL_GENERATION, error.broker_message or "") from None
             raise
+        return
+    if isinstance(group, StreamsGroup):
+        is_anonymous = not request.member_id  # a client before KIP-447
+        cluster.streams_groups.check_member(
+            group, request.member_id, generation, is_optional=is_anonymous or not group.members
+        )
         return
     if group is None and generation <= UNKNOWN_GENERATION:
         group = cluster.groups.get_or_create(request.group_id)
