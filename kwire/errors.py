@@ -796,7 +796,7 @@ class ErrorCode(IntEnum):
     INVALID_UPDATE_VERSION = (
         95,
         0,
-        ("a replica set changed since it was read; between brokers only, and it is tried again"),
+        "a feature cannot have this level: see which ones the cluster supports; between brokers: a stale replica set",
     )
     FEATURE_UPDATE_FAILED = (
         96,

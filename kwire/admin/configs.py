@@ -14,7 +14,7 @@ from kwire.admin.noun import Noun, check_code, checked_names, error_or_none, one
 from kwire.admin.results import Results
 from kwire.cluster import Route, ToAny, ToController, ToNode
 from kwire.cluster.waiting import blocking
-from kwire.errors import ConfigurationError, UnsupportedVersionError
+from kwire.errors import BrokerError, ConfigurationError, ErrorCode, UnsupportedVersionError
 from kwire.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kwire.protocol.messages.incremental_alter_configs import (
     APPEND,
@@ -123,11 +123,15 @@ class ConfigAdmin(Noun):
                 resources=[described], include_synonyms=version >= 1, include_documentation=has_documentation
             )
 
+        deadline = self._deadline(timeout)
         response: DescribeConfigsResponse = await self._ask(
-            _route(wanted, ToAny()), DescribeConfigsRequest, build, self._deadline(timeout)
+            _route(wanted, ToAny()), DescribeConfigsRequest, build, deadline
         )
         (result,) = response.results
-        check_code(result.error_code, "DescribeConfigs", result.error_message, **_where(wanted))
+        try:
+            check_code(result.error_code, "DescribeConfigs", result.error_message, **_where(wanted))
+        except BrokerError as error:
+            raise await self._explained(wanted, error, deadline) from None
         return {one.name: _entry(one) for one in sorted(result.configs, key=lambda one: one.name)}
 
     async def _set(
@@ -195,7 +199,12 @@ class ConfigAdmin(Noun):
             _altered,
             deadline,
         )
-        return Results({(resource.type, resource.name): result for resource, result in results.items()})
+        return Results(
+            {
+                (resource.type, resource.name): await self._explained(resource, result, deadline)
+                for resource, result in results.items()
+            }
+        )
 
     async def _resources(self, types: Iterable[str] = (), *, timeout: float | None = None) -> list[ConfigResource]:
         """Return the resources that have configs of their own, of these types or of all (Kafka 4.1 and later).
@@ -241,7 +250,25 @@ class ConfigAdmin(Noun):
             _altered,
             deadline,
         )
-        raised(results, resource)
+        raised({resource: await self._explained(resource, results[resource], deadline)}, resource)
+
+    async def _explained(self, resource: ConfigResource, result: Any, deadline: float) -> Any:
+        """Return a result, in whose place there is an UnsupportedVersionError where the brokers lack the type.
+
+        No version of these APIs tells: brokers before 3.7 say INVALID_REQUEST for configs of client metrics, and lack
+        the API that lists them.
+        """
+        if resource.type != "client_metrics" or getattr(result, "code", 0) != ErrorCode.INVALID_REQUEST:
+            return result
+        try:
+            await self._ask(ToAny(), ListConfigResourcesRequest, lambda version: ListConfigResourcesRequest(), deadline)
+        except UnsupportedVersionError:
+            return UnsupportedVersionError(
+                "the brokers have no subscriptions to metrics of clients",
+                remedy="this needs Kafka 3.7",
+                **_where(resource),
+            )
+        return result
 
 
 class Configs(ConfigAdmin):

@@ -125,6 +125,12 @@ class Configs:
         self._loggers: dict[int, dict[str, str]] = {id: dict(_LOGGERS) for id in cluster.nodes}
         self._client_metrics: dict[str, dict[str, str]] = {}
 
+    def has_type(self, resource_type: int) -> bool:
+        """Return whether resources of this type have configs: subscriptions to metrics do since Kafka 3.7."""
+        if resource_type == CLIENT_METRICS:
+            return self._cluster.options.is_at_least("3.7")
+        return resource_type in RESOURCE_TYPES
+
     @property
     def client_metrics(self) -> Mapping[str, Mapping[str, str]]:
         """Return the subscriptions by name, each with all its configs."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from kwire import Admin
 from kwire.broker import Cluster
-from kwire.errors import BrokerError, ConfigurationError, ErrorCode
+from kwire.errors import BrokerError, ConfigurationError, ErrorCode, UnsupportedVersionError
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +89,27 @@ def test_wrong_arguments_name_the_remedy(admin: Admin) -> None:
         admin.configs.get(topics="t")  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match=r"names is 'retention\.ms'"):
         admin.configs.reset("retention.ms", topic="t")
+
+
+@pytest.mark.parametrize("verb", ["get", "set", "delete", "set_many", "list"])
+def test_brokers_without_subscriptions_to_metrics_are_too_old_not_wrong(verb: str) -> None:
+    """They say INVALID_REQUEST, as for any type of resource that they do not know."""
+    with Cluster(brokers=1, version="3.6") as old, Admin(old.bootstrap) as admin:
+        calls: dict[str, Callable[[], object]] = {
+            "get": lambda: admin.client_metrics.get("etl"),
+            "set": lambda: admin.client_metrics.set("etl", ["*"]),
+            "delete": lambda: admin.client_metrics.delete("etl"),
+            "set_many": lambda: admin.configs.set_many({("client_metrics", "etl"): {"metrics": "*"}})[
+                "client_metrics", "etl"
+            ],
+            "list": admin.client_metrics.list,
+        }
+        with pytest.raises(UnsupportedVersionError) as refused:
+            calls[verb]()
+        assert refused.value.remedy
+
+
+def test_a_wrong_subscription_of_new_brokers_is_what_they_say(admin: Admin) -> None:
+    with pytest.raises(BrokerError) as refused:
+        admin.client_metrics.set("etl", ["*"], interval_ms=1)
+    assert refused.value.code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)

@@ -1,18 +1,22 @@
-"""Every verb of `kwire.Admin` on real brokers, compared with what Kafka's own tools print afterwards."""
+"""Every verb of `kwire.Admin` on real brokers and on the embedded one, compared with what Kafka's own tools print."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
-from typing import TypeVar
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from brokers.cluster import NEWEST, KafkaCluster
 from brokers.configuration import USERS
 
 from kwire import Admin, Consumer, Producer, Sasl
-from kwire.admin import Acl, AclFilter, Group, NewTopic, StreamsTasks
+from kwire.admin import Acl, AclFilter, Group, StreamsTasks
+from kwire.broker import Cluster, Listener
 from kwire.cluster import ToCoordinator
 from kwire.errors import (
     AuthenticationError,
@@ -23,15 +27,25 @@ from kwire.errors import (
     UnsupportedVersionError,
 )
 from kwire.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from tests.live.admin_cases import CASES, NOT_IN_2_8, NOT_IN_4_3, Place, verbs_of
+from tests.live.kafka_tools import KafkaTools, kafka_tools
 
 T = TypeVar("T")
 _VERSIONS = ("2.8.2", NEWEST)
 _PATIENCE_SECONDS = 30.0
+with Admin("localhost:1") as _nobody:
+    _VERBS = verbs_of(_nobody)
 
 
-@pytest.fixture(scope="module", params=_VERSIONS)
-def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    is_kraft = request.param == NEWEST
+@pytest.fixture(scope="module")
+def _kafka_named() -> Iterator[Callable[[str], KafkaCluster]]:
+    """Start a cluster at its first use; it runs until the last test."""
+    with ExitStack() as running:
+        yield cache(lambda version: running.enter_context(_cluster(version)))
+
+
+def _cluster(version: str) -> KafkaCluster:
+    is_kraft = version == NEWEST
     authorizer = (
         "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         if is_kraft
@@ -46,8 +60,74 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     }
     if is_kraft:
         del settings["password.encoder.secret"]
-    with KafkaCluster(request.param, nodes=2, sasl=True, settings=settings) as cluster:
-        yield cluster
+    return KafkaCluster(version, nodes=2, sasl=True, log_dirs=2, settings=settings)
+
+
+@pytest.fixture(params=_VERSIONS)
+def kafka(request: pytest.FixtureRequest, _kafka_named: Callable[[str], KafkaCluster]) -> KafkaCluster:
+    return _kafka_named(request.param)
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[KafkaTools]:
+    with kafka_tools() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[Cluster]:
+    options: dict[str, Any] = {
+        "version": "4.3", "sasl": USERS, "authorizer": True, "super_users": "User:ANONYMOUS",
+        "allow_everyone_if_no_acl_found": True,
+    }  # fmt: skip
+    with Cluster(2, listeners={"INSIDE": Listener()}, **options) as running:
+        yield running
+        assert not running.failures
+
+
+@pytest.fixture(params=["embedded", *_VERSIONS])
+def place(request: pytest.FixtureRequest, tools: KafkaTools, tmp_path: Path) -> Iterator[Place]:
+    """Return each cluster in turn, with a topic for this test."""
+    verb = request.node.callspec.params["verb"]
+    topic = f"{verb.replace('.', '-').replace('_', '-')}-{request.param.replace('.', '-')}"
+    if request.param == "embedded":
+        cluster: Cluster = request.getfixturevalue("embedded")
+        addresses = cluster.bootstrap_of("INSIDE"), cluster.bootstrap
+        log_dirs: tuple[str, ...] = ("/tmp/kraft-combined-logs",)
+        hold = partial(_without_a_broker, cluster)
+    else:
+        kafka: KafkaCluster = request.getfixturevalue("_kafka_named")(request.param)
+        addresses = kafka.bootstrap, kafka.addresses("sasl")
+        log_dirs = tuple(map(str, kafka.log_dirs(1)))
+        hold = partial(_throttled, kafka.bootstrap)
+    with Admin(addresses[0]) as running:
+        running.topics.create(topic, partitions=2, replication_factor=1, timeout=60)
+        yield Place(request.param, *addresses, running, tools, tmp_path, log_dirs, hold, topic)
+        for name in running.topics.list():
+            if name.startswith(topic):
+                running.topics.delete(name)
+
+
+@contextmanager
+def _throttled(bootstrap: str, topic: str) -> Iterator[None]:
+    """Let followers of a topic fetch a byte a second."""
+    rate = "follower.replication.throttled.rate"
+    with Admin(bootstrap) as admin:
+        admin.configs.set({"follower.replication.throttled.replicas": "*"}, topic=topic)
+        for node in (1, 2):
+            admin.configs.set({rate: 1}, broker=node)
+        yield
+        for node in (1, 2):
+            admin.configs.reset([rate], broker=node)
+
+
+@contextmanager
+def _without_a_broker(cluster: Cluster, topic: str) -> Iterator[None]:
+    """Stop the broker that does not have the first partition of a topic."""
+    node = 3 - (cluster.leader(topic, 0) or 0)
+    cluster.stop(node)
+    yield
+    cluster.restart(node)
 
 
 @pytest.fixture
@@ -93,20 +173,20 @@ def tool(kafka: KafkaCluster, name: str, *arguments: str) -> str:
     return kafka.run(classes[name], ["--bootstrap-server", kafka.bootstrap, *arguments]).decode()
 
 
-def test_topics(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
-    described = admin.topics.describe(topic)
-    assert [one.leader in one.replicas for one in described.partitions] == [True, True]
-    admin.topics.add_partitions(topic, 3)
-    admin.topics.create(f"{topic}-checked", dry_run=True)
-    assert not admin.topics.exists(f"{topic}-checked")
-    results = admin.topics.create_many([NewTopic(topic), NewTopic(f"{topic}-more", configs={"retention.ms": "5000"})])
-    assert list(results.ok) == [f"{topic}-more"]
-    printed = tool(kafka, "topics", "--describe")
-    assert f"Topic: {topic}\t" in printed.replace(" \t", "\t")
-    assert "PartitionCount: 3" in printed
-    assert "retention.ms=5000" in printed
-    admin.topics.delete(f"{topic}-more")
-    eventually(admin.topics.list, lambda names: f"{topic}-more" not in names)
+@pytest.mark.parametrize("verb", _VERBS)
+def test_each_verb_does_what_kafkas_tools_print(place: Place, verb: str) -> None:
+    """A verb without a live case fails here."""
+    lacking = NOT_IN_4_3 if place.has_kraft else NOT_IN_2_8
+    if verb in lacking:
+        with pytest.raises(UnsupportedVersionError) as refused:
+            CASES[verb](place)
+        assert refused.value.remedy
+    else:
+        CASES[verb](place)
+
+
+def test_no_case_is_of_a_verb_that_does_not_exist() -> None:
+    assert CASES.keys() == set(_VERBS)
 
 
 def test_configs(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
@@ -157,26 +237,6 @@ def test_records_and_offsets(kafka: KafkaCluster, admin: Admin, topic: str) -> N
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_partitions_move_and_leaders_are_elected(admin: Admin, topic: str) -> None:
-    here = admin.topics.describe(topic).partitions[0].replicas[0]
-    there = next(one.id for one in admin.cluster.describe().brokers if one.id != here)
-    assert admin.partitions.reassign({(topic, 0): [there, here]})[topic, 0] is None
-    eventually(lambda: admin.partitions.reassignments(), lambda moves: not moves)
-    moved = eventually(
-        lambda: admin.topics.describe(topic).partitions[0],
-        lambda one: one.replicas == (there, here) and set(one.isr) == {here, there},
-    )
-    assert moved.replicas == (there, here)
-    results = eventually(
-        lambda: admin.partitions.elect("preferred", [(topic, 0)]),
-        lambda _: admin.topics.describe(topic).partitions[0].leader == there,
-    )
-    assert results[topic, 0] in (True, False)
-    with pytest.raises(BrokerError) as caught:
-        admin.partitions.cancel([(topic, 0)])[topic, 0]
-    assert caught.value.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-
-
 def test_acls(kafka: KafkaCluster, admin: Admin) -> None:
     reading = Acl.allow("User:alice", "read").on(topic="orders-", prefix=True)
     denying = Acl.deny("User:bob", "write", host="10.0.0.1").on(topic="orders-1")
@@ -212,58 +272,6 @@ def test_a_refused_call_names_what_was_refused(kafka: KafkaCluster, admin: Admin
             assert f"topic {topic}" in str(error)
     finally:
         admin.acls.remove(rule)
-
-
-def test_quotas(kafka: KafkaCluster, admin: Admin) -> None:
-    admin.quotas.set(user="alice", client_id=None, producer_byte_rate=1_000_000, request_percentage=50)
-    admin.quotas.set(user="alice", client_id=None, request_percentage=None)
-    (quota,) = eventually(
-        lambda: admin.quotas.get(user="alice"), lambda quotas: len(quotas) == 1 and len(quotas[0].values) == 1
-    )
-    assert (quota.entity, quota.values) == ({"user": "alice", "client_id": None}, {"producer_byte_rate": 1e6})
-    printed = tool(kafka, "configs", "--describe", "--entity-type", "users", "--entity-name", "alice",
-                   "--entity-type", "clients", "--entity-default")  # fmt: skip
-    assert "producer_byte_rate=1000000.0" in printed
-    admin.quotas.set(user="alice", client_id=None, producer_byte_rate=5, dry_run=True)
-    admin.quotas.set(user="alice", client_id=None, producer_byte_rate=None)
-    eventually(lambda: admin.quotas.get(user="alice"), lambda quotas: not any(one.values for one in quotas))
-
-
-def test_users_with_scram_passwords(kafka: KafkaCluster, admin: Admin) -> None:
-    admin.users.set_scram("carol", "carol's secret", mechanism="SCRAM-SHA-256", iterations=4_096)
-    carol = eventually(lambda: admin.users.list().ok, lambda users: "carol" in users)["carol"]
-    assert carol.iterations == {"SCRAM-SHA-256": 4_096}
-    sasl = Sasl("SCRAM-SHA-256", "carol", "carol's secret")
-    with Admin(kafka.addresses("sasl"), sasl=sasl) as hers:
-        assert hers.cluster.describe().brokers
-    admin.users.delete_scram("carol", mechanism="SCRAM-SHA-256")
-    with pytest.raises(BrokerError) as caught:
-        admin.users.list(["carol"])["carol"]
-    assert caught.value.code == ErrorCode.RESOURCE_NOT_FOUND
-
-
-def test_delegation_tokens(kafka: KafkaCluster) -> None:
-    with Admin(kafka.addresses("sasl"), sasl=Sasl("PLAIN", "alice", USERS["alice"])) as alice:
-        token = alice.tokens.create(renewers=["User:bob"], lifetime=timedelta(hours=1))
-        assert (token.owner, token.renewers) == ("User:alice", ("User:bob",))
-        assert token.password not in repr(token)
-        assert eventually(alice.tokens.list, lambda tokens: len(tokens) == 1)[0] == token
-        assert alice.tokens.renew(token, by=timedelta(minutes=30)) <= token.lives_until
-        alice.tokens.expire(token)
-        eventually(alice.tokens.list, lambda tokens: not tokens)
-
-
-def test_log_dirs(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
-    with Producer(kafka.bootstrap) as producer:
-        producer.send(topic, b"x" * 1_000, partition=0).result(10)
-    dirs = admin.log_dirs.describe(topics=[topic])
-    assert {one.broker for one in dirs} == {one.id for one in admin.cluster.describe().brokers}
-    sizes = {(one.topic, one.partition): one.size for found in dirs for one in found.replicas}
-    assert sizes[topic, 0] > 1_000
-    replica = next(one for one in dirs if any((log.topic, log.partition) == (topic, 0) for log in one.replicas))
-    with pytest.raises(BrokerError) as caught:
-        admin.log_dirs.move(replica.broker, {(topic, 0): "/nowhere"})[topic, 0]
-    assert caught.value.code == ErrorCode.LOG_DIR_NOT_FOUND
 
 
 def test_transactions(kafka: KafkaCluster, admin: Admin, topic: str) -> None:

@@ -105,15 +105,15 @@ def test_each_client_pushes_and_says_when_it_ends(pushes: Pushes) -> None:
             "consumer": consumer.client_instance_id(), "share": share.client_instance_id(),
         }  # fmt: skip
     pushes.kafka.run("PushedMetrics", [bootstrap, "t"])
-    for client, id in ids.items():
-        found = pushes.of(client)
+    for name, id in ids.items():
+        found = pushes.of(name)
         assert {one for one, _, _ in found} == {id}
         assert [is_last for _, is_last, _ in found] == [False] * (len(found) - 1) + [True]
-        names = pushes.names(client)
+        names = pushes.names(name)
         assert f"{_PREFIX}app.jobs" in names
-        javas = pushes.names(f"java-{client}")
+        javas = pushes.names(f"java-{name}")
         assert names - {f"{_PREFIX}app.jobs"} <= javas, names - javas
-        assert pushes.labels(client) <= pushes.labels(f"java-{client}") | {"client_rack"}
+        assert pushes.labels(name) <= pushes.labels(f"java-{name}") | {"client_rack"}
 
 
 def test_asyncio(pushes: Pushes) -> None:

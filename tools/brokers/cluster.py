@@ -43,7 +43,7 @@ class KafkaCluster:
     there to the port "relayed".
 
     With `has_dynamic_quorum` node 1 is the only voter of the quorum at first; the others are controllers that can
-    become voters (KIP-853).
+    become voters (KIP-853). Each broker has `log_dirs` directories for logs.
 
     `settings` are added to every server.properties. Without `is_brief` a broker starts slowly and then is fast, for
     benchmarks. `java_options` are further ones of the brokers' JVMs, `classes` a folder with the classes of plug-ins.
@@ -69,6 +69,7 @@ class KafkaCluster:
         java_options: Sequence[str] = (),
         classes: Path | None = None,
         has_dynamic_quorum: bool = False,
+        log_dirs: int = 1,
         parent: Path | None = None,
         cluster_id: str = _CLUSTER_ID,
     ) -> None:
@@ -83,6 +84,7 @@ class KafkaCluster:
         self._java_options = java_options
         self._classes = classes
         self._has_dynamic_quorum = has_dynamic_quorum
+        self._log_dirs = log_dirs
         chosen = configuration.listeners(
             version, tls=tls, sasl=sasl, relayed=relayed, oauth=jwks_url is not None, kerberos=kdc is not None
         )
@@ -109,6 +111,7 @@ class KafkaCluster:
             settings=settings,
             jwks_url=self._jwks_url,
             has_dynamic_quorum=self._has_dynamic_quorum,
+            log_dirs=self._log_dirs,
             keytab=(self._kdc.service, self._kdc.keytab) if self._kdc else None,
         )
 
@@ -144,6 +147,10 @@ class KafkaCluster:
 
     def port(self, node_id: int, listener: str = "plaintext") -> int:
         return self._node(node_id).ports[listener]
+
+    def log_dirs(self, node_id: int) -> list[Path]:
+        """Return the directories of a broker's logs."""
+        return configuration.log_dirs(self._plan, self._node(node_id))
 
     def start(self) -> Self:
         try:

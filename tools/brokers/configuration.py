@@ -60,6 +60,7 @@ class Plan:
     settings: Mapping[str, str] = field(default_factory=dict)
     jwks_url: str | None = None
     has_dynamic_quorum: bool = False
+    log_dirs: int = 1
     keytab: tuple[str, Path] | None = None  # the brokers' principal in Kerberos, and the file with its keys
 
     @property
@@ -155,10 +156,15 @@ def log4j_properties(target: str = "System.out") -> str:
     )
 
 
+def log_dirs(plan: Plan, node: Node) -> list[Path]:
+    """Return the directories of a broker's logs."""
+    return [node.directory / name for name in ("data", *(f"data-{number}" for number in range(2, plan.log_dirs + 1)))]
+
+
 def _common(plan: Plan, node: Node) -> dict[str, str]:
     copies = str(min(3, len(plan.nodes)))
     return {
-        "log.dirs": str(node.directory / "data"),
+        "log.dirs": ",".join(map(str, log_dirs(plan, node))),
         "num.partitions": str(plan.partitions),
         "default.replication.factor": copies,
         "auto.create.topics.enable": "true",

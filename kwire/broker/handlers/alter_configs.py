@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kwire.broker.broker import Broker
-from kwire.broker.configs import LOGGER, RESOURCE_TYPES
+from kwire.broker.configs import LOGGER
 from kwire.broker.handlers.configs import alter_each, config_result
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
@@ -24,7 +24,7 @@ def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext
 
 def _alter(broker: Broker, requested: _Requested, *, validate_only: bool) -> None:
     kind = requested.resource_type
-    if kind not in RESOURCE_TYPES or kind == LOGGER:
+    if not broker.cluster.configs.has_type(kind) or kind == LOGGER:
         raise broker_error(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
     values = {config.name: config.value for config in requested.configs}
     broker.cluster.configs.replace(kind, requested.resource_name, broker.id, values, validate_only=validate_only)

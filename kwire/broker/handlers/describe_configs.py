@@ -5,7 +5,7 @@ from __future__ import annotations
 from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import check_topic_name
-from kwire.broker.configs import DEFAULT_CONFIG, RESOURCE_TYPES, STATIC_BROKER_CONFIG, TOPIC, Entry
+from kwire.broker.configs import DEFAULT_CONFIG, STATIC_BROKER_CONFIG, TOPIC, Entry
 from kwire.broker.handlers.configs import require_config_right
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
@@ -44,7 +44,7 @@ def handle(
 
 def _entries(broker: Broker, requested: _Requested) -> list[Entry]:
     kind, name = requested.resource_type, requested.resource_name
-    if kind not in RESOURCE_TYPES:
+    if not broker.cluster.configs.has_type(kind):
         raise broker_error(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
     if kind == TOPIC:
         check_topic_name(name)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from kwire.broker.broker import Broker
-from kwire.broker.configs import RESOURCE_TYPES, is_list
+from kwire.broker.configs import is_list
 from kwire.broker.handlers.configs import alter_each, config_result
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
@@ -35,7 +35,7 @@ def handle(
 
 def _alter(broker: Broker, requested: _Requested, *, validate_only: bool) -> None:
     kind, name, configs = requested.resource_type, requested.resource_name, broker.cluster.configs
-    if kind not in RESOURCE_TYPES:
+    if not configs.has_type(kind):
         raise broker_error(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
     if len({config.name for config in requested.configs}) != len(requested.configs):
         raise broker_error(ErrorCode.INVALID_REQUEST, "the request names a config more than once")
