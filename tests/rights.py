@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from kwire import Admin, Producer, Sasl
+from kwire import Admin, NewTopic, Producer, Sasl
 from kwire.admin import Acl
 from kwire.errors import AuthorizationError, KwireError, UnsupportedVersionError
 from kwire.producer import ProduceResponse
 from tests.waiting import wait_until
+
+_ID = UUID(int=9)
 
 # Each verb that needs a right, as alice: what is refused, and the operation.
 VERBS: dict[str, tuple[Callable[[Admin], Any], str | None, str]] = {
@@ -50,7 +54,51 @@ VERBS: dict[str, tuple[Callable[[Admin], Any], str | None, str]] = {
     "cluster.set_feature": (lambda a: a.cluster.set_feature("group.version", 1), "cluster", "alter"),
     "cluster.quorum": (lambda a: a.cluster.quorum(), "cluster", "describe"),
     "cluster.unregister_broker": (lambda a: a.cluster.unregister_broker(9), "cluster", "alter"),
+    "cluster.unregister_controller": (lambda a: a.cluster.unregister_controller(9), "cluster", "alter"),
+    "cluster.add_voter": (lambda a: a.cluster.add_voter(9, _ID, {"CONTROLLER": ("h", 1)}), "cluster", "alter"),
+    "cluster.remove_voter": (lambda a: a.cluster.remove_voter(9, _ID), "cluster", "alter"),
+    "topics.create_many": (lambda a: a.topics.create_many([NewTopic("new")]).check(), "topic new", "create"),
+    "topics.describe_many": (lambda a: a.topics.describe_many(["t"]).check(), "topic t", "describe"),
+    "create_topics": (lambda a: a.create_topics([NewTopic("new")]), "topic new", "create"),
+    "delete_topics": (lambda a: a.delete_topics(["t"]), "topic t", "delete"),
+    "configs.append": (
+        lambda a: a.configs.append({"cleanup.policy": "compact"}, topic="t"), "topic t", "alter_configs",
+    ),
+    "configs.subtract": (
+        lambda a: a.configs.subtract({"cleanup.policy": "delete"}, topic="t"), "topic t", "alter_configs",
+    ),
+    "configs.reset": (lambda a: a.configs.reset(["retention.ms"], topic="t"), "topic t", "alter_configs"),
+    "configs.set_many": (
+        lambda a: a.configs.set_many({("topic", "t"): {"retention.ms": 5}}).check(), "topic t", "alter_configs",
+    ),
+    "client_metrics.get": (lambda a: a.client_metrics.get("m"), "cluster", "describe_configs"),
+    "client_metrics.list": (lambda a: a.client_metrics.list(), "cluster", "describe_configs"),
+    "client_metrics.set": (lambda a: a.client_metrics.set("m", ["*"]), "cluster", "alter_configs"),
+    "client_metrics.delete": (lambda a: a.client_metrics.delete("m"), "cluster", "alter_configs"),
+    "records.delete_before": (
+        lambda a: a.records.delete_before("t", datetime.now()).check(), "topic t", "describe",
+    ),
+    "groups.describe_many": (lambda a: a.groups.describe_many(["g"]).check(), "group g", "describe"),
+    "groups.lag": (lambda a: a.groups.lag("g"), "group g", "describe"),
+    "groups.lag_many": (lambda a: a.groups.lag_many(["g"]).check(), "group g", "describe"),
+    "groups.reset": (lambda a: a.groups.reset("g", "latest"), "group g", "describe"),
+    "groups.delete_offsets": (lambda a: a.groups.delete_offsets("g", [("t", 0)]).check(), "group g", "describe"),
+    "groups.remove_members": (lambda a: a.groups.remove_members("g", every=True).check(), "group g", "describe"),
+    "partitions.cancel": (lambda a: a.partitions.cancel([("t", 0)]).check(), "cluster", "alter"),
+    "log_dirs.move": (lambda a: a.log_dirs.move(1, {("t", 0): "/d"}).check(), "cluster", "alter"),
+    "transactions.describe_many": (lambda a: a.transactions.describe_many(["x"]).check(), None, "describe"),
+    "transactions.terminate": (lambda a: a.transactions.terminate("x"), None, "describe"),
+    "transactions.hanging": (lambda a: a.transactions.hanging(topics=["t"]), "topic t", "describe"),
+    "acls.remove": (lambda a: a.acls.remove(Acl.allow("User:a", "read").on(topic="t")), "cluster", "alter"),
+    "users.delete_scram": (lambda a: a.users.delete_scram("a"), "cluster", "alter"),
 }  # fmt: skip
+# What brokers refuse to nobody: the verb's result has only what the caller may see, or is about the caller.
+FOR_ALL = {
+    "cluster.describe", "cluster.explain", "cluster.features", "cluster.metadata", "describe_cluster", "groups.list",
+    "metadata", "tokens.expire", "tokens.list", "tokens.renew", "topics.exists", "topics.list", "transactions.list",
+}  # fmt: skip
+# A producer is found by `transactions.producers` first, which is refused.
+BEHIND_ANOTHER = {"transactions.abort"}
 
 
 def refusal(call: Callable[[], object]) -> AuthorizationError:

@@ -20,7 +20,14 @@ from kwire.cluster import Backoff, LoopThread, Route, Snapshot, StateMachine, To
 from kwire.cluster.config import INT32_MAX
 from kwire.cluster.telemetry import ClientTelemetry
 from kwire.cluster.waiting import BLOCKING, Waiter
-from kwire.errors import ConfigurationError, ErrorCode, KwireError, acting_principal, broker_error
+from kwire.errors import (
+    AuthorizationError,
+    ConfigurationError,
+    ErrorCode,
+    KwireError,
+    acting_principal,
+    broker_error,
+)
 from kwire.protocol import Request
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -119,6 +126,13 @@ class Noun:
             lambda _, response, in_doubt: parse(response), deadline,
         )  # fmt: skip
         return raised(results, _ONLY)
+
+    def _named(self, results: Mapping[Name, Result | KwireError]) -> Mapping[Name, Result | KwireError]:
+        """Return results whose errors name the principal, where a caller's thread has made them."""
+        for result in results.values():
+            if isinstance(result, AuthorizationError):
+                result.at(principal=self._runtime.config.principal)
+        return results
 
     async def _run(self, machine: StateMachine, future: Future[Result], deadline: float) -> Result:
         self._runtime.add(machine)

@@ -303,9 +303,10 @@ class TopicAdmin(Noun):
         if not names:
             return Results({})
         try:
-            return Results(await self._described_in_pages(names, deadline))
+            found = await self._described_in_pages(names, deadline)
         except UnsupportedVersionError:
-            return Results(_described_by_metadata(names, await self._snapshot(names, deadline)))
+            found = _described_by_metadata(names, await self._snapshot(names, deadline))
+        return Results(self._named(found))
 
     # -- parts
 

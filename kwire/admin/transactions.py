@@ -148,11 +148,14 @@ class TransactionAdmin(Noun):
         """Return the open transactions in partitions that their coordinator does not know any more, or never did.
 
         Consumers with read_committed wait at them for ever; `abort` ends one. Only those whose newest record is older
-        than `older_than` are looked at, 15 minutes by default.
+        than `older_than` are looked at, 15 minutes by default. Raises for one of `topics` that does not exist.
         """
         deadline = self._deadline(timeout)
         least_ms = _milliseconds("older_than", older_than)
         known = await self._snapshot(None if topics is None else checked_names("topics", topics), deadline)
+        if topics is not None:
+            for one in known.topics.values():
+                check_code(one.error_code, "Metadata", topic=one.name)
         keys = [(topic.name, one.index) for topic in known.topics.values() for one in topic.partitions]
         before_ms = int(datetime.now().timestamp() * 1000) - least_ms
         candidates: list[ActiveProducer] = []

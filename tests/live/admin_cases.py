@@ -20,7 +20,6 @@ from brokers.configuration import USERS
 
 from kwire import Admin, Consumer, NewTopic, Producer, Sasl
 from kwire.admin import Acl, AclFilter, ActiveProducer
-from kwire.admin.noun import Noun
 from kwire.errors import BrokerError, ErrorCode, FencedError
 from tests.live.kafka_tools import KafkaTools
 from tests.waiting import wait_until
@@ -77,17 +76,6 @@ class Place:
             yield id, active
             producer.close(0)
 
-
-def verbs_of(admin: Admin) -> list[str]:
-    """Return each verb of each noun, such as "topics.create", and the methods of the client itself that ask brokers."""
-    nouns = {name: noun for name, noun in vars(admin).items() if isinstance(noun, Noun)}
-    found = [f"{name}.{verb}" for name, noun in nouns.items() for verb in dir(noun) if not verb.startswith("_")]
-    own = {name for name in dir(Admin) if not name.startswith("_") and callable(getattr(Admin, name))}
-    return sorted([*found, *(own - OF_THE_CLIENT)])
-
-
-# These are about the client, not the cluster: tests/cluster/test_telemetry.py and tests/live/test_telemetry.py.
-OF_THE_CLIENT = {"add_metric", "client_instance_id", "close", "metrics", "on_cluster_event", "remove_metric"}
 
 # What Kafka 2.8 lacks: there the case must raise UnsupportedVersionError.
 NOT_IN_2_8 = {

@@ -27,7 +27,8 @@ from kwire.errors import (
     UnsupportedVersionError,
 )
 from kwire.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from tests.live.admin_cases import CASES, NOT_IN_2_8, NOT_IN_4_3, Place, verbs_of
+from tests.admin.verbs import verbs_of
+from tests.live.admin_cases import CASES, NOT_IN_2_8, NOT_IN_4_3, Place
 from tests.live.kafka_tools import KafkaTools, kafka_tools
 
 T = TypeVar("T")
