@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from kwire.cluster import ClientConfig, EventLoop, PendingRequest, Snapshot, StateMachine
 from kwire.cluster.requests import ClusterView
@@ -22,7 +22,10 @@ from kwire.errors import ClosedError
 from kwire.simulation.network import Network, SimulatedSelector
 from kwire.simulation.world import Loop, World
 
+T = TypeVar("T")
 _Resume = Callable[[float], None]
+# So often a program that is freed may wait in `finally` blocks.
+_FINALLY_MAX = 100
 # Changes a request of a client before the loop gets it, to see what it sends and gets.
 Watch = Callable[[PendingRequest, float], PendingRequest]
 
@@ -72,7 +75,12 @@ class Program:
     def discard(self) -> None:
         """Free the coroutine, after the end of the world."""
         self.is_over = True
-        self._main.close()
+        for _ in range(_FINALLY_MAX):
+            try:
+                self._main.close()
+            except RuntimeError:  # it waits in a `finally` block, for what never comes
+                continue
+            return
 
     def _step(self, now: float) -> None:
         if self.is_over:
@@ -210,6 +218,10 @@ class SimulatedThread:
 
     def on_fork(self, callback: Callable[[], object]) -> None:
         """Do nothing: nothing forks."""
+
+    def on_loop_or_after(self, function: Callable[[], T], timeout: float | None = None) -> T:
+        """Call the function: all runs on one thread."""
+        return function()
 
     def when_ended(self, callback: Callable[[], object]) -> None:
         """Call at once: a simulated loop ends at once."""

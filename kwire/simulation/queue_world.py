@@ -51,7 +51,7 @@ class _Steps:
 
         def watch(call: PendingRequest, now: float) -> PendingRequest:
             for one in list(self._armed.get(name, ())):
-                if call.api.API_KEY is one.api:
+                if one.api == call.api.API_KEY:
                     if one.is_answered:
                         call = self._watched(call, one, process)
                     else:

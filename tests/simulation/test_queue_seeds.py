@@ -19,6 +19,14 @@ def test_no_anomaly_and_messages_are_processed(scenario: str) -> None:
     assert coverage["queue: handed"] >= coverage["queue: stored"] > 0
 
 
+def test_processes_are_killed_at_their_steps() -> None:
+    """Between START and commit, and wherever else a process waits for a response."""
+    steps = Counter[str]()
+    for scenario, seed in (("queue-consumer", 2), ("queue-tracker", 1)):
+        steps += check(scenario, seed).coverage
+    assert steps["fault: KillAtRequest"] >= 2
+
+
 def test_each_family_of_the_specification_has_a_scenario() -> None:
     abouts = [scenario.about for scenario in QUEUE_SCENARIOS.values()]
     for family in range(64, 76):
