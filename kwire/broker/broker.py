@@ -19,8 +19,10 @@ from kwire.broker.faults import (
     Delay,
     Disconnect,
     Fault,
+    HalfOpen,
     Mute,
     Refuse,
+    Reset,
     Throttle,
     Trickle,
 )
@@ -28,8 +30,10 @@ from kwire.broker.request_context import (
     CloseConnection,
     Completion,
     DamagedReply,
+    ForgetConnection,
     Reply,
     RequestContext,
+    ResetConnection,
     SlowReply,
     TruncatedReply,
 )
@@ -103,6 +107,14 @@ class Broker:
                 if applied:
                     self._apply(handler, context, now)
                 context.complete(CloseConnection())
+            case Reset(applied):
+                if applied:
+                    self._apply(handler, context, now)
+                context.complete(ResetConnection())
+            case HalfOpen(applied):
+                if applied:
+                    self._apply(handler, context, now)
+                context.complete(ForgetConnection())
             case Cut(keep_bytes):
                 truncated = context.with_callback(
                     lambda completion: context.complete(_truncate(completion, keep_bytes))

@@ -14,14 +14,16 @@ from typing import Any
 from kwire.broker.authorizer import ANONYMOUS, Access
 from kwire.broker.broker import Broker
 from kwire.broker.diagnostics import ClientInfo, Oddity, log_broken, log_closing, maybe_header
-from kwire.broker.faults import SESSION_APIS, Delay, Disconnect, Mute
+from kwire.broker.faults import SESSION_APIS, Delay, Disconnect, HalfOpen, Mute, Reset
 from kwire.broker.request_context import (
     CloseConnection,
     Completion,
     DamagedReply,
+    ForgetConnection,
     NoReply,
     Reply,
     RequestContext,
+    ResetConnection,
     SlowReply,
     TruncatedReply,
 )
@@ -38,8 +40,8 @@ FrameParts = list[BytesLike]  # of a frame, without its size
 
 _SLOW_STEP_SECONDS = 0.05
 _OUTCOMES: Mapping[type[Any], str] = {
-    Reply: "response", NoReply: "no response", CloseConnection: "closed", TruncatedReply: "cut",
-    DamagedReply: "response", SlowReply: "response",
+    Reply: "response", NoReply: "no response", CloseConnection: "closed", ResetConnection: "closed",
+    ForgetConnection: "closed", TruncatedReply: "cut", DamagedReply: "response", SlowReply: "response",
 }  # fmt: skip
 
 
@@ -66,6 +68,7 @@ class Connection:
     ) -> None:
         self.broker = broker
         self.is_closing = False  # close it once its frames are written
+        self.is_reset = self.is_forgotten = False  # end it at once, by a TCP reset or without a word
         features = broker.cluster.features.shown()
         self._session = Session.broker(
             apis=apis, sasl=sasl, peer=client_host, features=features,
@@ -117,7 +120,8 @@ class Connection:
 
     def _can_start(self, now: float) -> bool:
         is_free = self._current is None and not self._slow[0]
-        return bool(self._queue) and is_free and not self.is_closing and now >= self._muted_until
+        is_over = self.is_closing or self.is_reset or self.is_forgotten
+        return bool(self._queue) and is_free and not is_over and now >= self._muted_until
 
     def closed(self, now: float) -> None:
         """Close the connection: the socket is gone. The current request continues, and its response is dropped."""
@@ -225,6 +229,10 @@ class Connection:
                 self.is_closing = True
                 if reason is not None:
                     log_closing(self.client, reason)
+            case ResetConnection():
+                self.is_reset = True
+            case ForgetConnection():
+                self.is_forgotten = True
             case TruncatedReply(response, keep_bytes):
                 self._output.append(RawBytes(self._frame(event, response)[:keep_bytes]))
                 self.is_closing = True
@@ -271,6 +279,10 @@ class Connection:
         match fault.effect:
             case Disconnect():
                 self.is_closing = True
+            case Reset():
+                self.is_reset = True
+            case HalfOpen():
+                self.is_forgotten = True
             case Mute():
                 self._is_paused = True
             case Delay():

@@ -59,6 +59,28 @@ class Disconnect:
 
 
 @dataclass(frozen=True, slots=True)
+class Reset:
+    """End the connection with a TCP reset (RST) instead of a response, as a broker that crashed or a firewall does.
+    `applied`: apply the request before."""
+
+    applied: bool = False
+
+    def __post_init__(self) -> None:
+        _check("Reset", "applied", self.applied, bool, "give True or False")
+
+
+@dataclass(frozen=True, slots=True)
+class HalfOpen:
+    """Forget the connection without a word, as after a power cut: the broker neither reads, responds nor closes, and
+    what the client had there is over, such as its share sessions. `applied`: apply the request before."""
+
+    applied: bool = False
+
+    def __post_init__(self) -> None:
+        _check("HalfOpen", "applied", self.applied, bool, "give True or False")
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """Apply the request, write the first `keep_bytes` bytes of the response's frame (4-byte size included), close."""
 
@@ -159,7 +181,7 @@ class Trickle:
         _check("Trickle", "bytes_per_second", self.bytes_per_second, int, remedy, least=1)
 
 
-Effect = Refuse | Disconnect | Cut | Delay | Mute | ApplyLate | Throttle | Answer | Corrupt | Trickle
+Effect = Refuse | Disconnect | Reset | HalfOpen | Cut | Delay | Mute | ApplyLate | Throttle | Answer | Corrupt | Trickle
 
 
 # Field, type, least value, remedy.
@@ -243,9 +265,10 @@ class Fault:
         if self.when is not None and not callable(self.when):
             raise ConfigurationError(f"a fault: when is {self.when!r}", remedy="give a function of the request")
         self._random = Random(self.seed)
-        is_applicable = isinstance(self.effect, Disconnect | Mute | Delay) and not self.effect.applied
+        fits_session = isinstance(self.effect, Disconnect | Reset | HalfOpen | Mute | Delay)
+        is_applicable = fits_session and not getattr(self.effect, "applied", False)
         if self.api is not None and self.api in SESSION_APIS and not is_applicable:
-            remedy = "use Disconnect, Mute or Delay, without `applied`"
+            remedy = "use Disconnect, Reset, HalfOpen, Mute or Delay, without `applied`"
             raise ConfigurationError(f"{self.effect} cannot apply to {self.api.name}", remedy=remedy)
 
     def delay_seconds(self) -> float:

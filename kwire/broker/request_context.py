@@ -37,6 +37,16 @@ class CloseConnection:
 
 
 @dataclass(frozen=True, slots=True)
+class ResetConnection:
+    """End the connection with a TCP reset; what was not written is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetConnection:
+    """Treat the client as gone, and leave its socket open and unread."""
+
+
+@dataclass(frozen=True, slots=True)
 class TruncatedReply:
     """Send the first `keep_bytes` bytes of the response's frame, its size field included, and close the connection."""
 
@@ -60,7 +70,9 @@ class SlowReply:
     bytes_per_second: int
 
 
-Completion = Reply | NoReply | CloseConnection | TruncatedReply | DamagedReply | SlowReply
+Completion = (
+    Reply | NoReply | CloseConnection | ResetConnection | ForgetConnection | TruncatedReply | DamagedReply | SlowReply
+)
 
 
 class RequestContext:

@@ -210,9 +210,21 @@ class Server:
                 self._send_raw(node, frame.data)
             else:
                 self._sends.append((node, frame))
+        if connection.is_reset or connection.is_forgotten:
+            self._abandon(connection, node, now)
+            return
         if connection.is_closing:
             self._closing.setdefault(node, now + _CLOSE_TIMEOUT_SECONDS)
         self._apply_backpressure(connection, node)
+
+    def _abandon(self, connection: Connection, node: Node, now: float) -> None:
+        """End a connection at once. The socket of a forgotten one stays open for `idle_timeout_ms`, unread."""
+        self._sends = [send for send in self._sends if send[0] != node]
+        if connection.is_reset:
+            self._selector.reset(node)
+        else:
+            self._selector.pause(node)
+        self._remove(node, now)
 
     def _send_raw(self, node: Node, data: bytes) -> None:
         """Write raw bytes after the frames that wait for the next poll: the selector queues raw bytes at once."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # bytes, bytearray, memoryview: an object with a buffer.
 Piece: TypeAlias = Any
 
+# struct linger: on, for 0 seconds.
+_NO_LINGER = struct.pack("ii", 1, 0)
 # The most pieces of one sendmsg: UIO_MAXIOV of Linux; no system has a lower limit today.
 PIECES_MAX = 1024
 
@@ -331,6 +334,10 @@ class Channel:
         self._outgoing.clear()
         self._sealed_frames.clear()
         self._sock.close()
+
+    def reset_on_close(self) -> None:
+        """Let `close` send a TCP reset: the socket lingers for no time."""
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
     def _decrypt(self, tls: TlsFilter, data: memoryview, frames: list[BytesLike]) -> None:
         try:

@@ -234,6 +234,11 @@ class KafkaSelector:
         if failed and not link.is_accepted:
             self._backoff_of(node).failed(self._clock.now())
 
+    def reset(self, node: Node) -> None:
+        """Close the connection with a TCP reset (RST), as `disconnect` does otherwise."""
+        self._channel(node).reset_on_close()
+        self.disconnect(node)
+
     def listen(self, host: str, port: int, *, tls: Tls | None = None) -> tuple[str, int]:
         """Accept connections on a local address; port 0 takes a free port. Return the address and the port.
 

@@ -532,6 +532,9 @@ class SimulatedSelector:
         if failed:
             self._backoff_of(node).failed(self._world.now())
 
+    def reset(self, node: Node) -> None:
+        self.disconnect(node)  # a simulated connection ends in one way only
+
     def listen(self, host: str, port: int, *, tls: object = None) -> Address:
         assert port, "the simulated network does not choose ports"
         self._net.listen((host, port), self)

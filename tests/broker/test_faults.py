@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +26,10 @@ from kwire.broker.faults import (
     Effect,
     Fault,
     Faults,
+    HalfOpen,
     Mute,
     Refuse,
+    Reset,
     Throttle,
     Trickle,
     make_fault,
@@ -565,6 +569,59 @@ class TestDamage:
     def test_wrong_arguments(self, make: Callable[[], Effect]) -> None:
         with pytest.raises(ConfigurationError):
             make()
+
+
+class TestConnectionsThatEndBadly:
+    def test_a_reset_reaches_the_client_as_one(self, start: StartCluster) -> None:
+        cluster = start(1)
+        cluster.add_fault(Reset(), api=ApiKey.METADATA)
+        with socket.create_connection(cluster.brokers[1]) as client:
+            client.sendall(framed(MetadataRequest(topics=[]), 9))
+            with pytest.raises(ConnectionResetError):
+                client.recv(1)
+
+    def test_a_half_open_connection_is_forgotten_and_neither_closed_nor_read(self, start: StartCluster) -> None:
+        cluster = start(1, topics={"t": 1})
+        fault = cluster.add_fault(HalfOpen(), api=ApiKey.METADATA)
+        with socket.create_connection(cluster.brokers[1]) as client:
+            client.sendall(framed(MetadataRequest(topics=[]), 9) * 2)
+            wait_until(lambda: fault.hits)
+            other = SocketClient(cluster.brokers[1])  # whose response shows that the broker has had its turn
+            assert other.request(MetadataRequest(topics=[]), 9) is not None
+            other.close()
+            assert select.select([client], [], [], 0) == ([], [], [])
+            assert [record.outcome for record in cluster.request_log(api=ApiKey.METADATA)] == ["closed", "response"]
+
+    @pytest.mark.parametrize("effect", [Reset(), Reset(applied=True), HalfOpen(), HalfOpen(applied=True)])
+    def test_a_producer_stores_each_record_once(self, start: StartCluster, effect: Effect) -> None:
+        """It sends them again: at once after a reset, after its request timeout where nothing comes back."""
+        cluster = start(1, topics={"t": 1})
+        fault = cluster.add_fault(effect, api=ApiKey.PRODUCE, after=1)
+        with kwire.Producer(cluster.bootstrap, request_timeout_ms=500) as producer:
+            for number in range(5):
+                producer.send("t", b"%d" % number).result(timeout=60)
+        assert fault.hits == 1
+        assert [record.value for record in cluster.log("t").records()] == [b"%d" % number for number in range(5)]
+
+    @pytest.mark.parametrize("api", [ApiKey.API_VERSIONS, ApiKey.LIST_OFFSETS, ApiKey.FETCH])
+    @pytest.mark.parametrize("effect", [Reset(), HalfOpen()])
+    def test_a_consumer_reads_on(self, start: StartCluster, effect: Effect, api: ApiKey) -> None:
+        cluster = start(1, topics={"t": 1})
+        with kwire.Producer(cluster.bootstrap) as producer:
+            producer.send_many("t", [b"%d" % number for number in range(100)])
+        fault = cluster.add_fault(effect, api=api)
+        with kwire.Consumer(cluster.bootstrap, request_timeout_ms=500, max_wait_ms=100) as consumer:
+            consumer.assign([("t", 0, "earliest")])
+            values: list[bytes | None] = []
+            while len(values) < 100:
+                values += [record.value for record in consumer.poll(timeout=60)]
+        assert fault.hits == 1
+        assert values == [b"%d" % number for number in range(100)]
+
+
+def framed(request: Request[Any], version: int) -> bytes:
+    frame = b"".join(encode_request(request, version, 1, "t"))
+    return len(frame).to_bytes(4, "big") + frame
 
 
 def test_jitter_is_by_chance_and_has_a_seed() -> None:
