@@ -76,6 +76,15 @@ _PLACES: Mapping[str, str] = {
 acting_principal: ContextVar[str | None] = ContextVar("acting_principal", default=None)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "partition"), counted(1000, "record")
+    ('1 partition', '1000 records')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 class KwireError(Exception):
     """The base class. `where` holds the known places, by the names in `_PLACES`; `remedy` is one sentence or None.
 

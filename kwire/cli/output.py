@@ -17,6 +17,7 @@ import click
 
 from kwire.cli.error_report import takes_colour
 from kwire.cli.stderr_log import log_to_stderr
+from kwire.errors import counted as counted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -128,11 +129,6 @@ def styled(text: str, style: str) -> Text:
     from rich.text import Text
 
     return Text(text, style)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return "1 record", "2 records"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def printable(text: str) -> str:

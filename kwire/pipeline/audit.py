@@ -23,7 +23,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Literal, Protocol
 
-from kwire.errors import ConfigurationError
+from kwire.errors import ConfigurationError, counted
 
 By = Literal["partition", "key"]
 ASPECTS = ("timestamp", "key", "value", "headers")
@@ -181,7 +181,7 @@ def check_partitions(source: Sequence[int], target: Sequence[int]) -> None:
     """Raise ConfigurationError if partitions do not belong to each other one to one."""
     if missing := sorted(set(source) - set(target)):
         raise ConfigurationError(
-            f"the target has {len(target)} partitions, the source {len(source)}: {missing[0]} is missing",
+            f"the target has {counted(len(target), 'partition')}, the source {len(source)}: {missing[0]} is missing",
             remedy="compare by key (--by key), if records went to partitions by their keys",
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kwire.errors import ConfigurationError
+from kwire.errors import ConfigurationError, counted
 from kwire.pipeline.session import trigger_options
 from kwire.pipeline.sides import Cluster, check_topic
 from kwire.spark.client_options import admin_options
@@ -82,7 +82,7 @@ def prepare_topics(
                 made.append(name)
             elif plan.keeps_partitions and found < wanted:
                 raise ConfigurationError(
-                    f"{name} has {found} partitions on the target, {topic} {wanted} on the source",
+                    f"{name} has {counted(found, 'partition')} on the target, {topic} {wanted} on the source",
                     remedy="add partitions to the target, or let keys decide (--partitions by-key)",
                 )
     return made

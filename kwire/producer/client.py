@@ -42,6 +42,7 @@ from kwire.errors import (
     RequestTimeoutError,
     UndeliveredError,
     broker_error,
+    counted,
     timeout_error,
 )
 from kwire.option_checks import check_names
@@ -486,8 +487,8 @@ class ProducerClient:
         if index is None:
             return None
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(known.partitions):
-            count = len(known.partitions)
-            raise ValueError(f"the partitioner returned {index!r} for topic {known.name}, which has {count} partitions")
+            has = counted(len(known.partitions), "partition")
+            raise ValueError(f"the partitioner returned {index!r} for topic {known.name}, which has {has}")
         return index
 
     # -- on the loop

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from kwire.cluster import ClusterView, Partition, PendingRequest, ToCoordinator, Topic
 from kwire.cluster.metadata import NO_NODE
-from kwire.errors import ErrorCode, KwireError, RequestTimeoutError, broker_error
+from kwire.errors import ErrorCode, KwireError, RequestTimeoutError, broker_error, counted
 from kwire.producer.accumulator import BufferPool
 from kwire.producer.batch import ProducerBatch
 from kwire.producer.options import ProducerSettings
@@ -308,7 +308,8 @@ class Explainer(NamedTuple):
         assert known is not None
         if queue.index >= len(known.partitions):
             until = head.created_at + self.settings.unknown_topic_timeout_ms / 1000 - now
-            return [Reason(Hold.PARTITION, f"the topic has {len(known.partitions)} partitions", until=max(0.0, until))]
+            has = counted(len(known.partitions), "partition")
+            return [Reason(Hold.PARTITION, f"the topic has {has}", until=max(0.0, until))]
         reasons = self._at_leader(known.partitions[queue.index], queue, now, view)
         return [*self._of_producer((queue, head), now), *reasons, *self._linger(head, now)]
 

@@ -38,6 +38,7 @@ from kwire.errors import (
     TopicError,
     UnsupportedVersionError,
     broker_error,
+    counted,
 )
 from kwire.producer.accumulator import BufferPool
 from kwire.producer.batch import NO_SEQUENCE, ProducerBatch
@@ -786,13 +787,13 @@ class Sender:
         """Fail the batches of a partition that metadata lacks, once it cannot be newer than the metadata."""
         if now < queue.queued[0].created_at + self._settings.unknown_topic_timeout_ms / 1000:
             if now >= queue.retry_at:
-                view.request_metadata(f"{queue.topic} has {count} partitions, {queue.index} is wanted")
+                view.request_metadata(f"{queue.topic} has {counted(count, 'partition')}, {queue.index} is wanted")
                 queue.attempts += 1
                 queue.retry_at = now + self._backoff.seconds(queue.attempts, self._random)
             self._ready.wake_at(queue, queue.retry_at)
             return
         missing = TopicError(
-            f"topic {queue.topic} has {count} partitions",
+            f"topic {queue.topic} has {counted(count, 'partition')}",
             code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             remedy=f"there is no partition {queue.index}: choose a lower one or add partitions",
             topic=queue.topic,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from kwire.errors import ErrorCode, KwireError, RecordTooLargeError, broker_error
+from kwire.errors import ErrorCode, KwireError, RecordTooLargeError, broker_error, counted
 from kwire.producer import arrow
 from kwire.producer.batch_builder import BatchBuilder, encode_builder
 from kwire.producer.client import make_accumulator
@@ -110,7 +110,7 @@ class BatchEncoder:
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     topic=topic,
                     partition=given[row],
-                    remedy=f"the topic has {count} partitions, numbered from 0",
+                    remedy=f"the topic has {counted(count, 'partition')}, numbered from 0",
                 ),
             )
 

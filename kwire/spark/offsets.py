@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from kwire.errors import ConfigurationError, ErrorCode, KwireError, broker_error
+from kwire.errors import ConfigurationError, ErrorCode, KwireError, broker_error, counted
 from kwire.spark.option_parsers import EARLIEST, LATEST, TopicPartition
 from kwire.spark.options import (
     Bound,
@@ -194,7 +194,7 @@ def _check_assigned(assigned: Iterable[TopicPartition], offset_reader: OffsetRea
                 "option assign names a partition that does not exist",
                 topic=topic,
                 partition=index,
-                remedy=f"the topic has {len(known[topic])} partitions, numbered from 0",
+                remedy=f"the topic has {counted(len(known[topic]), 'partition')}, numbered from 0",
             )
 
 

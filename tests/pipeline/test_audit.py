@@ -144,7 +144,7 @@ def test_by_key_what_is_behind_is_told_by_partition() -> None:
 
 
 def test_partitions_must_fit() -> None:
-    with pytest.raises(ConfigurationError, match=r"the target has 1 partitions, the source 2: 1 is missing.*--by key"):
+    with pytest.raises(ConfigurationError, match=r"the target has 1 partition, the source 2: 1 is missing.*--by key"):
         audit(Records([TEN, TEN]), Records([TEN]))
     assert audit(Records([TEN]), Records([TEN, TEN[:2]])).total.foreign == 2
 

@@ -277,7 +277,7 @@ TABLE: list[tuple[Callable[[], ProduceResponse], Expected]] = [
     ),
     (
         no_such_partition,
-        Expected(TopicError, {**BY_METADATA, "partition": 7}, "topic t has 1 partitions", "there is no partition 7"),
+        Expected(TopicError, {**BY_METADATA, "partition": 7}, "topic t has 1 partition", "there is no partition 7"),
     ),
     (
         id_refused,

@@ -234,7 +234,7 @@ def test_a_batch_is_sent_exactly_when_there_is_no_reason_against_it(situation: C
     [
         (unknown_topic, 0, "the topic's partitions are being requested from broker 2 at host-2:9092", CUT),
         (no_broker_at_all, 0, "no broker can be reached", CUT),
-        (no_such_partition, 3, "the topic has 1 partitions", None),
+        (no_such_partition, 3, "the topic has 1 partition", None),
         (unreachable, 0, "broker 1 at host-1:9092 cannot be reached", CUT),
         (connecting, 0, "a connection to broker 1 at host-1:9092", CUT),
         (id_refused, 0, "no id yet", CUT),
