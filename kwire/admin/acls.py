@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from kwire.admin.noun import Noun, check_code, error_or_none, one_of
+from kwire.admin.noun import Noun, check_code, checked_items, error_or_none, one_of
 from kwire.admin.results import Results
 from kwire.cluster import ToAny
 from kwire.cluster.waiting import blocking
@@ -145,7 +145,8 @@ class AclAdmin(Noun):
 
     async def _add(self, acls: Acl | Iterable[Acl], *, timeout: float | None = None) -> Results[Acl, None]:
         """Add rules. The error of a single rule is raised."""
-        wanted = [one.checked() for one in ([acls] if isinstance(acls, Acl) else dict.fromkeys(acls))]
+        given = [acls] if isinstance(acls, Acl) else dict.fromkeys(checked_items("acls", acls, Acl))
+        wanted = [one.checked() for one in given]
         if not wanted:
             return Results({})
 
@@ -165,7 +166,9 @@ class AclAdmin(Noun):
 
     async def _find(self, matching: AclFilter | None = None, *, timeout: float | None = None) -> list[Acl]:
         """Return the rules that match, all by default."""
-        wanted = matching or AclFilter()
+        wanted = AclFilter() if matching is None else matching
+        if not isinstance(wanted, AclFilter):
+            raise ConfigurationError(f"matching is {matching!r:.60}", remedy="give an AclFilter, or nothing for all")
         wanted.numbers(_PREFIXES_SINCE)
         response: DescribeAclsResponse = await self._ask(
             ToAny(), DescribeAclsRequest, lambda version: DescribeAclsRequest(**wanted.numbers(version)),
@@ -183,7 +186,11 @@ class AclAdmin(Noun):
         self, matching: Acl | AclFilter | Iterable[Acl | AclFilter], *, timeout: float | None = None
     ) -> list[Acl]:
         """Remove the rules that match, and return them. A filter without any restriction is refused."""
-        given = [matching] if isinstance(matching, (Acl, AclFilter)) else list(matching)
+        given: list[Acl | AclFilter] = (
+            [matching]
+            if isinstance(matching, (Acl, AclFilter))
+            else checked_items("matching", matching, Acl, AclFilter)
+        )
         filters = [_exactly(one.checked()) if isinstance(one, Acl) else one for one in given]
         for one in filters:
             if one == AclFilter():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kwire.admin.configs import ConfigAdmin
-from kwire.admin.noun import checked_names
+from kwire.admin.noun import checked_mapping, checked_name, checked_names
 from kwire.cluster.waiting import blocking
 from kwire.errors import ConfigurationError
 
@@ -58,13 +58,17 @@ class ClientMetricsAdmin(ConfigAdmin):
         """
         configs: dict[str, str | int | list[str]] = {_METRICS: checked_names("metrics", metrics)}
         if interval_ms is not None:
+            if isinstance(interval_ms, bool) or not isinstance(interval_ms, int) or interval_ms < 1:
+                raise ConfigurationError(f"interval_ms is {interval_ms!r:.60}", remedy="give milliseconds, 1 or more")
             configs[_INTERVAL] = interval_ms
         if match is not None:
-            for key, pattern in match.items():
+            for key, pattern in checked_mapping("match", match, '{"client_id": "etl-.*"}').items():
                 try:
-                    re.compile(pattern)
+                    re.compile(checked_name(f"match[{key!r}]", pattern))
                 except re.error as error:
-                    raise ConfigurationError(f"match[{key!r}] is {pattern!r}: {error}") from error
+                    raise ConfigurationError(
+                        f"match[{key!r}] is {pattern!r}: {error}", remedy="give a regular expression"
+                    ) from error
             configs[_MATCH] = [f"{key}={pattern}" for key, pattern in match.items()]
         await self._set(configs, client_metrics=name, dry_run=dry_run, timeout=timeout)
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
-from kwire.admin.noun import Noun, check_code, checked_node, one_of
+from kwire.admin.noun import Noun, check_code, checked_name, checked_names, checked_node, one_of
 from kwire.cluster import Broker, Snapshot, ToAny
 from kwire.cluster.metadata import NO_NODE
 from kwire.cluster.waiting import blocking
@@ -121,7 +121,8 @@ class ClusterAdmin(Noun):
 
         A topic that does not exist is in the result with its error_code, and is not created.
         """
-        return await self._snapshot(topics, self._deadline(timeout))
+        names = None if topics is None else checked_names("topics", topics)
+        return await self._snapshot(names, self._deadline(timeout))
 
     async def _features(self, *, timeout: float | None = None) -> dict[str, Feature]:
         """Return the features that the cluster has finalized and that a broker supports, by name (Kafka 2.7)."""
@@ -145,6 +146,7 @@ class ClusterAdmin(Noun):
         change   "upgrade", "downgrade", or "unsafe-downgrade", which may lose metadata
         dry_run  have the controller only check it (Kafka 3.3)
         """
+        checked_name("name", name)
         kind = one_of("change", change, _CHANGES)
         if isinstance(level, bool) or not isinstance(level, int) or level < 0:
             raise ConfigurationError(f"level is {level!r}", remedy="give a whole number, 0 to turn the feature off")
@@ -195,6 +197,8 @@ class ClusterAdmin(Noun):
         """
         checked_node("voter", voter)
         directory = checked_directory(directory_id)
+        if cluster_id is not None:
+            checked_name("cluster_id", cluster_id)
         addresses = _addresses(listeners)
         deadline = self._deadline(timeout)
 
@@ -215,6 +219,8 @@ class ClusterAdmin(Noun):
         """Take a voter out of the quorum (Kafka 3.9)."""
         checked_node("voter", voter)
         directory = checked_directory(directory_id)
+        if cluster_id is not None:
+            checked_name("cluster_id", cluster_id)
 
         def parse(response: RemoveRaftVoterResponse) -> None:
             check_code(response.error_code, "RemoveRaftVoter", response.error_message, resource=f"voter {voter}")

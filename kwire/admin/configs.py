@@ -10,7 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
-from kwire.admin.noun import Noun, check_code, checked_names, error_or_none, one_of, raised
+from kwire.admin.noun import (
+    Noun,
+    check_code,
+    checked_items,
+    checked_mapping,
+    checked_name,
+    checked_names,
+    error_or_none,
+    one_of,
+    raised,
+)
 from kwire.admin.results import Results
 from kwire.cluster import Route, ToAny, ToController, ToNode
 from kwire.cluster.waiting import blocking
@@ -189,8 +199,12 @@ class ConfigAdmin(Noun):
         """Set configs of several resources: `{("topic", "a"): {"retention.ms": 60_000}, ("group", "g"): {...}}`."""
         deadline = self._deadline(timeout)
         changes = {}
-        for kind, name in configs:
+        for resource in checked_mapping("configs", configs, '{("topic", "a"): {"retention.ms": 60_000}}'):
+            if not isinstance(resource, tuple) or len(resource) != 2:
+                raise ConfigurationError(f"configs has {resource!r:.60}", remedy='give (type, name): ("topic", "a")')
+            kind, name = resource
             one_of("the type of a resource", kind, RESOURCE_TYPES)
+            checked_name("the name of a resource", name)
             changes[ConfigResource(kind, name)] = _changes(SET, configs[kind, name])
         results = await self._routed(
             {resource: _route(resource, ToController()) for resource in changes},
@@ -337,7 +351,7 @@ def _text(value: ConfigValue) -> str:
             return "true" if value else "false"
         case int() | float():
             return str(value)
-    return ",".join(value)
+    return ",".join(checked_items("the value of a config", value, str))
 
 
 def _change(name: str, operation: int, value: ConfigValue | None) -> IncrementalAlterConfigsRequest.Resource.Config:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from kwire.admin.noun import by_topic, check_code, checked_names, error_or_none, raised
+from kwire.admin.noun import by_topic, check_code, checked_mapping, checked_name, checked_names, error_or_none, raised
 from kwire.admin.offsets import Isolation, LogOffsets, checked_isolation
 from kwire.admin.results import Results
 from kwire.cluster import ToCoordinator
@@ -72,6 +72,7 @@ _MEMBERS_SINCE = 3  # LeaveGroup
 _NAMES_UNTIL = 9  # OffsetFetch and OffsetCommit: later versions have topic ids
 _LAG_SINCE = 1  # DescribeShareGroupOffsets
 _GRACE_SECONDS = 5.0
+_NAMED_TARGETS = frozenset({"earliest", "latest", "current"})
 _MEMBERLESS_STATES = frozenset({"Empty", "Dead"})
 _COORDINATOR_CODES = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
@@ -229,7 +230,7 @@ class GroupAdmin(LogOffsets):
 
     async def _describe(self, group: str, *, timeout: float | None = None) -> Group:
         """Return a group with its members. GROUP_ID_NOT_FOUND where there is none."""
-        found = await self._describe_all([group], self._deadline(timeout))
+        found = await self._describe_all([checked_name("group", group)], self._deadline(timeout))
         return raised(found, group)
 
     async def _describe_many(self, groups: Iterable[str], *, timeout: float | None = None) -> Results[str, Group]:
@@ -258,8 +259,11 @@ class GroupAdmin(LogOffsets):
 
         The result has instance ids, and member ids of members without one. Members that run join again.
         """
+        checked_name("group", group)
         wanted = checked_names("instance_ids", instance_ids)
-        if every == bool(wanted):
+        if not isinstance(reason, str):
+            raise ConfigurationError(f"reason is {reason!r:.60}", remedy="give a str")
+        if bool(every) == bool(wanted):
             raise ConfigurationError("no members are named", remedy="give instance_ids=[...] or every=True")
         deadline = self._deadline(timeout)
         members = [LeaveGroupRequest.Member(member_id="", group_instance_id=one, reason=reason or None)
@@ -285,6 +289,7 @@ class GroupAdmin(LogOffsets):
 
     async def _offsets(self, group: str, *, timeout: float | None = None) -> dict[TopicPartition, Offset]:
         """Return what a group has committed, by partition. For a share group: the start of what is not done yet."""
+        checked_name("group", group)
         deadline = self._deadline(timeout)
         return await self._offsets_of(group, await self._is_share(group, deadline), deadline)
 
@@ -300,7 +305,14 @@ class GroupAdmin(LogOffsets):
         self, group: str, offsets: Mapping[TopicPartition, int | Offset], *, timeout: float | None = None
     ) -> Results[TopicPartition, None]:
         """Set what a group has committed. The group must have no members."""
-        wanted = {key: one if isinstance(one, Offset) else Offset(one) for key, one in _pairs(offsets).items()}
+        checked_name("group", group)
+        wanted: dict[TopicPartition, Offset] = {}
+        for key, one in _pairs(offsets).items():
+            if not isinstance(one, Offset) and (isinstance(one, bool) or not isinstance(one, int) or one < 0):
+                raise ConfigurationError(
+                    f"the offset of {key[0]}-{key[1]} is {one!r:.60}", remedy="give a whole number from 0 up"
+                )
+            wanted[key] = one if isinstance(one, Offset) else Offset(one)
         if not wanted:
             return Results({})
         deadline = self._deadline(timeout)
@@ -327,7 +339,8 @@ class GroupAdmin(LogOffsets):
 
         Of a share group the offsets of whole topics are deleted.
         """
-        wanted = list(_pairs(dict.fromkeys(partitions)))
+        checked_name("group", group)
+        wanted = list(dict.fromkeys(checked_partitions(partitions)))
         if not wanted:
             return Results({})
         deadline = self._deadline(timeout)
@@ -365,14 +378,20 @@ class GroupAdmin(LogOffsets):
 
         Offsets are kept inside the log. Raises NON_EMPTY_GROUP, with the members, while the group has members.
         """
+        checked_name("group", group)
         if (to is None) == (by is None):
             raise ConfigurationError("a reset needs a target", remedy="give to=... or by=...")
+        if by is not None and (isinstance(by, bool) or not isinstance(by, int)):
+            raise ConfigurationError(f"by is {by!r:.60}", remedy="give a number of records, negative to go back")
+        is_offset = isinstance(to, int) and not isinstance(to, bool)
+        if by is None and not is_offset and not (isinstance(to, str) and to in _NAMED_TARGETS):
+            _timestamp_ms(to, 0)
+        named = None if topics is None else checked_names("topics", topics)
         deadline = self._deadline(timeout)
         found = (await self._describe_all([group], deadline))[group]
         is_share = isinstance(found, Group) and found.type == "share"
         committed = {key: one.offset for key, one in (await self._offsets_of(group, is_share, deadline)).items()}
         _check_memberless(found, group, bool(committed))
-        named = None if topics is None else checked_names("topics", topics)
         keys = sorted(committed) if named is None else await self._partitions_of(named, deadline)
         after = await self._targets(keys, committed, to, by, deadline)
         moves = [Move(*key, committed.get(key), after[key]) for key in keys if key in after]
@@ -390,9 +409,11 @@ class GroupAdmin(LogOffsets):
         With "read_committed" the end is the last stable offset, as members with this isolation see it. Partitions that
         a member has and the group never committed are listed without a lag.
         """
+        checked_name("group", group)
+        checked_isolation(isolation)
         deadline = self._deadline(timeout)
         found = await self._describe_all([group], deadline)
-        return await self._lag_of(raised(found, group), checked_isolation(isolation), deadline)
+        return await self._lag_of(raised(found, group), isolation, deadline)
 
     async def _lag_many(
         self, groups: Iterable[str], *, isolation: Isolation = "read_uncommitted", timeout: float | None = None
@@ -448,8 +469,6 @@ class GroupAdmin(LogOffsets):
         starts = await self._offsets_at(dict.fromkeys(keys, EARLIEST), deadline)
         ends = await self._offsets_at(dict.fromkeys(keys, LATEST), deadline)
         if by is not None:
-            if isinstance(by, bool) or not isinstance(by, int):
-                raise ConfigurationError(f"by is {by!r}", remedy="give a number of records, negative to go back")
             wanted = {key: committed[key] + by for key in keys if key in committed}
         elif to == "current":
             wanted = {key: committed[key] for key in keys if key in committed}
@@ -519,14 +538,11 @@ class Groups(GroupAdmin):
 
 
 def _group_ids(groups: str | Iterable[str]) -> list[str]:
-    names = [groups] if isinstance(groups, str) else list(dict.fromkeys(groups))
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise ConfigurationError(f"a group id is {name!r}", remedy="give a str that is not empty")
-    return names
+    return checked_names("groups", [groups] if isinstance(groups, str) else groups)
 
 
 def _pairs(keys: Mapping[TopicPartition, T]) -> dict[TopicPartition, T]:
+    checked_mapping("offsets", keys, '{("orders", 0): 1000}')
     return dict(zip(checked_partitions(keys), keys.values(), strict=True))
 
 

@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kwire.admin.noun import Noun, TopicPartition, by_topic, check_code, checked_names, error_or_none
+from kwire.admin.noun import (
+    Noun,
+    TopicPartition,
+    by_topic,
+    check_code,
+    checked_items,
+    checked_mapping,
+    checked_names,
+    checked_node,
+    error_or_none,
+)
 from kwire.admin.results import Results
 from kwire.cluster import ToNode
 from kwire.cluster.waiting import blocking
@@ -55,8 +65,9 @@ class LogDirAdmin(Noun):
         """Return the directories of these brokers (default: all), with the replicas of these topics (default: all)."""
         deadline = self._deadline(timeout)
         names = None if topics is None else checked_names("topics", topics)
+        chosen = None if brokers is None else checked_items("brokers", brokers, int)
         known = await self._snapshot([] if names is None else names, deadline)
-        nodes = sorted(known.brokers if brokers is None else brokers)
+        nodes = sorted(known.brokers if chosen is None else chosen)
         wanted = None
         if names is not None:
             wanted = [
@@ -77,6 +88,8 @@ class LogDirAdmin(Noun):
         self, broker: int, paths: Mapping[TopicPartition, str], *, timeout: float | None = None
     ) -> Results[TopicPartition, None]:
         """Begin to move replicas of one broker to another of its directories."""
+        checked_node("broker", broker)
+        checked_mapping("paths", paths, '{("orders", 0): "/data-2"}')
         by_path: dict[str, list[TopicPartition]] = {}
         for key, path in zip(checked_partitions(paths), paths.values(), strict=True):
             if not isinstance(path, str) or not path.startswith("/"):

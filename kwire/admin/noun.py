@@ -33,6 +33,7 @@ from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 Name = TypeVar("Name")
 Result = TypeVar("Result")
+T = TypeVar("T")
 TopicPartition = tuple[str, int]
 
 # How many seconds a caller waits beyond the deadline, at which the loop gives a result.
@@ -149,11 +150,37 @@ def checked_names(what: str, names: Iterable[str]) -> list[str]:
     """Return names without repetition. Raises ConfigurationError for a str, whose characters would be the names."""
     if isinstance(names, str):
         raise ConfigurationError(f"{what} is {names!r}", remedy=f"give a list: {what}=[{names!r}]")
-    found = list(dict.fromkeys(names))
+    found = checked_items(what, names, str)
     for name in found:
-        if not isinstance(name, str) or not name:
+        if not name:
             raise ConfigurationError(f"{what} contains {name!r}", remedy="give names, each a str that is not empty")
+    return list(dict.fromkeys(found))
+
+
+def checked_name(what: str, name: str) -> str:
+    """Return a name. Raises ConfigurationError unless it is a str that is not empty."""
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"{what} is {name!r:.60}", remedy="give a str that is not empty")
+    return name
+
+
+def checked_items(what: str, items: Iterable[T], *kinds: type[T]) -> list[T]:
+    """Return the items of a list. Raises ConfigurationError unless each is of one of these classes."""
+    named = " or ".join(kind.__name__ for kind in kinds)
+    if not isinstance(items, Iterable) or isinstance(items, (str, bytes)):
+        raise ConfigurationError(f"{what} is {items!r:.60}", remedy=f"give a list of {named}")
+    found = list(items)
+    for one in found:
+        if not isinstance(one, kinds) or isinstance(one, bool):
+            raise ConfigurationError(f"{what} contains {one!r:.60}", remedy=f"give only {named}")
     return found
+
+
+def checked_mapping(what: str, mapping: Mapping[Name, T], example: str) -> Mapping[Name, T]:
+    """Return a mapping. Raises ConfigurationError for anything else, with an example of one."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigurationError(f"{what} is {mapping!r:.60}", remedy=f"give a dict such as {example}")
+    return mapping
 
 
 def checked_node(what: str, id: int) -> int:

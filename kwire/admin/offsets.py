@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Literal
 
-from kwire.admin.noun import Noun, TopicPartition, checked_names
+from kwire.admin.noun import Noun, TopicPartition, checked_items, checked_names
 from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import checked_partitions
 from kwire.consumer.offsets import (
@@ -78,7 +78,7 @@ class OffsetAdmin(LogOffsets):
         """
         if isinstance(partitions, str):
             checked_names("partitions", partitions)
-        named = list(partitions)
+        named = checked_items("partitions", partitions, str, tuple)
         topics = [one for one in named if isinstance(one, str)]
         keys: list[TopicPartition] = [one for one in named if not isinstance(one, str)]
         timestamp = _timestamp(at)

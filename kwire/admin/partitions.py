@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kwire.admin.noun import Noun, TopicPartition, by_topic, check_code, error_or_none, one_of
+from kwire.admin.noun import Noun, TopicPartition, by_topic, check_code, checked_mapping, error_or_none, one_of
 from kwire.admin.results import Results
 from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import checked_partitions
@@ -53,9 +53,15 @@ class PartitionAdmin(Noun):
 
         With allow_rf_change=False a move that changes the number of replicas is refused (KIP-860, Kafka 4.1).
         """
+        checked_mapping("replicas", replicas, '{("orders", 0): [1, 2]}')
         wanted: dict[TopicPartition, list[int] | None] = {}
         for key, brokers in zip(checked_partitions(replicas), replicas.values(), strict=True):
-            if not brokers or len(set(brokers)) != len(brokers):
+            if (
+                not isinstance(brokers, (list, tuple))
+                or not brokers
+                or not all(type(one) is int for one in brokers)
+                or len(set(brokers)) != len(brokers)
+            ):
                 raise ConfigurationError(
                     f"the replicas of {key[0]}-{key[1]} are {brokers!r}", remedy="give different ids of brokers"
                 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypedDict, Unpack
 
-from kwire.admin.noun import Noun, check_code, error_or_none
+from kwire.admin.noun import Noun, check_code, checked_name, error_or_none
 from kwire.cluster import ToAny
 from kwire.cluster.waiting import blocking
 from kwire.errors import ConfigurationError
@@ -66,7 +66,7 @@ class QuotaAdmin(Noun):
 
         With `strict` an entity with a type that is not given here does not match.
         """
-        given = {"user": user, "client_id": client_id, "ip": ip}
+        given = _checked_entity(user, client_id, ip)
         components = [_component(name, value) for name, value in given.items() if value != _ANY]
         request = DescribeClientQuotasRequest(components=components, strict=strict)
         response: DescribeClientQuotasResponse = await self._ask(
@@ -92,7 +92,7 @@ class QuotaAdmin(Noun):
         **values: Unpack[QuotaValues],
     ) -> None:
         """Set limits of one entity, and remove those that are None. Limits that are not given stay."""
-        given = {"user": user, "client_id": client_id, "ip": ip}
+        given = _checked_entity(user, client_id, ip)
         entity = {name: value for name, value in given.items() if value != _ANY}
         if not entity:
             raise ConfigurationError(
@@ -137,6 +137,14 @@ class Quotas(QuotaAdmin):
 
     get = blocking(QuotaAdmin._get)
     set = blocking(QuotaAdmin._set)
+
+
+def _checked_entity(user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:
+    given = {"user": user, "client_id": client_id, "ip": ip}
+    for what, name in given.items():
+        if name is not None:
+            checked_name(what, name)
+    return given
 
 
 def _component(name: str, value: str | None) -> DescribeClientQuotasRequest.Component:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from kwire.admin.noun import TopicPartition, check_code
+from kwire.admin.noun import TopicPartition, check_code, checked_mapping, checked_name
 from kwire.admin.offsets import LogOffsets
 from kwire.admin.results import Results
 from kwire.cluster import ToLeader
@@ -26,6 +26,7 @@ class RecordAdmin(LogOffsets):
         self, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> Results[TopicPartition, int]:
         """Delete the records below an offset in each partition; -1 means all. The results are the new log starts."""
+        checked_mapping("offsets", offsets, '{("orders", 0): 1000}')
         wanted: dict[TopicPartition, int] = {}
         for key, offset in zip(checked_partitions(offsets), offsets.values(), strict=True):
             if isinstance(offset, bool) or not isinstance(offset, int) or offset < _TO_HIGH_WATERMARK:
@@ -39,6 +40,7 @@ class RecordAdmin(LogOffsets):
         self, topic: str, time: datetime, *, timeout: float | None = None
     ) -> Results[TopicPartition, int]:
         """Delete the records of a topic that are older than `time`, as far as they come first in their partition."""
+        checked_name("topic", topic)
         if not isinstance(time, datetime):
             raise ConfigurationError(f"time is {time!r:.60}", remedy="give a datetime")
         deadline = self._deadline(timeout)

@@ -175,7 +175,7 @@ class Tokens(TokenAdmin):
 
 
 def _principal(what: str, principal: str) -> tuple[str, str]:
-    kind, colon, name = principal.partition(":")
+    kind, colon, name = principal.partition(":") if isinstance(principal, str) else ("", "", "")
     if not (kind and colon and name):
         raise ConfigurationError(f"{what} has {principal!r}", remedy='give a principal with its type: "User:alice"')
     return kind, name

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kwire.admin.metadata import metadata_request
-from kwire.admin.noun import Noun, check_code, checked_names, raised
+from kwire.admin.noun import Noun, check_code, checked_items, checked_mapping, checked_name, checked_names, raised
 from kwire.admin.operation import Operation, ResourceResult
 from kwire.admin.results import Results
 from kwire.cluster import Snapshot, ToAny, ToNode, is_topic_name
@@ -45,6 +45,8 @@ _DEFAULTS_SINCE = 4
 _VALIDATE_SINCE = 1
 _STATES_SINCE = 6
 
+_CONFIGS = '{"retention.ms": "60000"}'  # an example, for errors
+
 
 @dataclass(frozen=True)
 class NewTopic:
@@ -68,6 +70,11 @@ class NewTopic:
         for what, count in (("partitions", self.partitions), ("replication_factor", self.replication_factor)):
             if count != BROKER_DEFAULT and (not isinstance(count, int) or count < 1):
                 raise ConfigurationError(f"{what} is {count!r}", remedy="give 1 or more, or -1 for the default")
+        for key, value in checked_mapping("configs", self.configs, _CONFIGS).items():
+            if not isinstance(key, str) or not (value is None or isinstance(value, str)):
+                raise ConfigurationError(f"configs has {key!r:.40}: {value!r:.40}", remedy=f"give texts: {_CONFIGS}")
+        for brokers in checked_mapping("assignments", self.assignments, "{0: [1, 2], 1: [2, 1]}").values():
+            checked_items("assignments", brokers, int)
         if self.assignments and (self.partitions, self.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
             raise ConfigurationError(
                 "assignments already give the numbers of partitions and replicas", remedy="leave out the numbers"
@@ -225,15 +232,17 @@ class TopicAdmin(Noun):
         dry_run  the controller checks the topic and does not create it
         wait     return when every broker knows a leader of each partition, so that the topic can be used at once
         """
-        new = NewTopic(topic, partitions, replication_factor, configs or {})
+        checked_name("topic", topic)
+        new = NewTopic(topic, partitions, replication_factor, {} if configs is None else configs)
         return (await self._create_many([new], dry_run=dry_run, wait=wait, timeout=timeout))[topic]
 
     async def _create_many(
         self, topics: Iterable[NewTopic], *, dry_run: bool = False, wait: bool = True, timeout: float | None = None
     ) -> Results[str, CreatedTopic]:
         """Create several topics, as `create` does."""
+        wanted = checked_items("topics", topics, NewTopic)
         deadline = self._deadline(timeout)
-        operation = CreateTopics(by_name((one.name, one) for one in topics), **self._operation_options(deadline))
+        operation = CreateTopics(by_name((one.name, one) for one in wanted), **self._operation_options(deadline))
         operation.validate_only = dry_run
         found = await self._run(operation, operation.future, deadline)
         results = Results(found)
@@ -247,7 +256,7 @@ class TopicAdmin(Noun):
         A single topic's error is raised.
         """
         deadline = self._deadline(timeout)
-        names = [topics] if isinstance(topics, str) else checked_names("topics", topics)
+        names = checked_names("topics", [topics] if isinstance(topics, str) else topics)
         operation = DeleteTopics({name: name for name in names}, **self._operation_options(deadline))
         found = await self._run(operation, operation.future, deadline)
         results = Results(found)
@@ -269,6 +278,10 @@ class TopicAdmin(Noun):
         assignments  the replicas of each new partition, the preferred leader first
         dry_run      have the controller only check it
         """
+        checked_name("topic", topic)
+        if assignments is not None:
+            for brokers in checked_items("assignments", assignments, list, tuple):
+                checked_items("assignments", brokers, int)
         if isinstance(total, bool) or not isinstance(total, int) or total < 1:
             raise ConfigurationError(f"total is {total!r}", remedy="give the number of partitions to have, 1 or more")
         deadline = self._deadline(timeout)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from kwire.admin.noun import Noun, TopicPartition, check_code, checked_names, raised
+from kwire.admin.noun import Noun, TopicPartition, check_code, checked_items, checked_name, checked_names, raised
 from kwire.admin.results import Results
 from kwire.cluster import ToCoordinator, ToLeader
 from kwire.cluster.waiting import blocking
@@ -84,7 +84,9 @@ class TransactionAdmin(Noun):
         older_than  open for longer than this (Kafka 3.8)
         pattern     ids that match this regular expression of RE2/J (Kafka 4.1)
         """
-        wanted, ids = checked_names("states", states), list(producer_ids)
+        wanted, ids = checked_names("states", states), checked_items("producer_ids", producer_ids, int)
+        if pattern is not None:
+            checked_name("pattern", pattern)
         duration_ms = -1 if older_than is None else _milliseconds("older_than", older_than)
         deadline = self._deadline(timeout)
 
@@ -118,6 +120,7 @@ class TransactionAdmin(Noun):
 
     async def _describe(self, transactional_id: str, *, timeout: float | None = None) -> Transaction:
         """Return a transactional id and its transaction. TRANSACTIONAL_ID_NOT_FOUND where there is none."""
+        checked_name("transactional_id", transactional_id)
         return (await self._describe_many([transactional_id], timeout=timeout))[transactional_id]
 
     async def _describe_many(
@@ -172,8 +175,14 @@ class TransactionAdmin(Noun):
 
         Use it only for transactions that hang: the coordinator is not asked.
         """
+        if not isinstance(producer, ActiveProducer):
+            raise ConfigurationError(
+                f"producer is {producer!r:.60}", remedy="give one that `producers` or `hanging` has returned"
+            )
         if producer.transaction_start is None:
-            raise ConfigurationError(f"producer {producer.producer_id} has no open transaction")
+            raise ConfigurationError(
+                f"producer {producer.producer_id} has no open transaction", remedy="there is nothing to abort"
+            )
         key = (producer.topic, producer.partition)
         topic = WriteTxnMarkersRequest.Marker.Topic(name=key[0], partition_indexes=[key[1]])
         marker = WriteTxnMarkersRequest.Marker(
@@ -230,6 +239,7 @@ class TransactionAdmin(Noun):
         --forceTerminateTransaction. Return the transaction as it was; `dry_run` changes nothing. Raises BrokerError for
         an id that the coordinator does not know, which `fence` would create. Brokers from 3.0 on.
         """
+        checked_name("transactional_id", transactional_id)
         deadline = self._deadline(timeout)
         found = await self._describe(transactional_id, timeout=self._left(deadline))
         if not dry_run:

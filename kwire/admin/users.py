@@ -84,7 +84,7 @@ class UserAdmin(Noun):
         checked_names("user", [user])
         if not isinstance(password, str) or not password:
             raise ConfigurationError("password is empty or no str", remedy="give a str that is not empty")
-        if isinstance(iterations, bool) or not _LEAST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
+        if type(iterations) is not int or not _LEAST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
             raise ConfigurationError(
                 f"iterations is {iterations!r}", remedy=f"give a number from {_LEAST_ITERATIONS} to {_MOST_ITERATIONS}"
             )

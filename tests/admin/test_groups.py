@@ -196,7 +196,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(admin: Admin) -> No
         admin.groups.reset("g", "yesterday", topics=["orders"])  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="types=\\['share'\\]"):
         admin.groups.list(types="share")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="group id"):
+    with pytest.raises(ConfigurationError, match="groups contains"):
         admin.groups.describe_many([""])
     with pytest.raises(ConfigurationError, match="every=True"):
         admin.groups.remove_members("g")
