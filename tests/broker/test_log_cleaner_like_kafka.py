@@ -15,9 +15,11 @@ from kwire.broker import Cluster
 from kwire.broker.log_cleaner import delete_horizon_ms
 from kwire.protocol.messages.fetch import FetchRequest
 from kwire.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.protocol.messages.produce import ProduceRequest
 from kwire.records import Batch, Compression, decode_batches, encode_batch
 from tests.broker.comparison import NOW_MS, Side
-from tests.broker.transactions import Topic
+from tests.broker.test_transactions_like_kafka import initialized
+from tests.broker.transactions import CONCURRENT, Topic, Tx
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.live
@@ -81,12 +83,18 @@ def contents(side: Side, topic: Topic) -> list[Any]:
     ]  # fmt: skip
 
 
-def produce(side: Side, topic: Topic, *records: tuple[str, str | None], **fields: Any) -> None:
+def produce(
+    side: Side, topic: Topic, *records: tuple[str, str | None], transactional_id: str | None = None, **fields: Any
+) -> None:
     rows = [
         (NOW_MS + index, key.encode(), None if value is None else value.encode(), ())
         for index, (key, value) in enumerate(records)
     ]
-    assert side.produce(topic, encode_batch(rows, **fields))[0] == 0
+    data = ProduceRequest.Topic.Partition(index=0, records=encode_batch(rows, **fields))
+    topic_data = ProduceRequest.Topic(name=topic.name, topic_id=topic.id, partition_data=[data])
+    request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=1000, topic_data=[topic_data])
+    (result,) = side.request(request, 12).responses[0].partition_responses
+    assert result.error_code == 0, result
 
 
 def cleaned(pair: tuple[Side, Side], topics: tuple[Topic, Topic]) -> list[Any]:
@@ -138,3 +146,72 @@ def test_records_and_tombstones(pair: tuple[Side, Side]) -> None:
     for side, topic in zip(pair, topics, strict=True):
         produce(side, topic, ("b", "5"))
     cleaned(pair, both)
+
+
+def transaction(side: Side, tx: Tx, topic: Topic, *records: tuple[str, str | None], commit: bool) -> None:
+    """Write each record as a batch of its own, in one transaction."""
+    assert side.until(lambda: tx.add((topic.name, 0)), lambda found: found != [CONCURRENT]) == [0]
+    for key, value in records:
+        at = (topic.name, 0, tx.epoch)
+        produce(
+            side, topic, (key, value), producer_id=tx.pid, producer_epoch=tx.epoch,
+            base_sequence=tx.sequences.get(at, 0), is_transactional=True, transactional_id=tx.id,
+        )  # fmt: skip
+        tx.sequences[at] = tx.sequences.get(at, 0) + 1
+    assert tx.end(commit)[0] == 0
+    side.until(lambda: contents(side, topic), lambda found: found[-1][5])  # Kafka writes the marker after its response
+
+
+def aborted(side: Side, topic: Topic) -> set[int]:
+    """Return the first offsets of the aborted transactions that a reader of committed records is told of."""
+    told: set[int] = set()
+    offset = 0
+    while True:  # Kafka returns what is in one segment
+        data = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=0, isolation_level=1,
+            topics=[FetchRequest.Topic(topic=topic.name, topic_id=topic.id, partitions=[data])],
+        )  # fmt: skip
+        (found,) = side.request(request, 12).responses[0].partitions
+        batches = list(decode_batches(found.records or b""))
+        if not batches:
+            return told
+        told.update(one.first_offset for one in found.aborted_transactions or ())
+        offset = batches[-1].next_offset
+
+
+def test_transactions_and_their_markers(pair: tuple[Side, Side]) -> None:
+    """What was aborted goes at once and shadows nothing; a marker goes when its transaction has no records, later."""
+    topics, producers = [], []
+    for side in pair:
+        side.case = "compaction-transactions"
+        topic = new_topic(side, delete_retention_ms="0")
+        topics.append(topic)
+        one, two = initialized(side, "one"), initialized(side, "two")
+        producers.append((one, two))
+        transaction(side, one, topic, ("a", "1"), ("b", "1"), commit=True)
+        transaction(side, one, topic, ("a", "aborted"), ("b", None), commit=False)
+        transaction(side, two, topic, ("c", "1"), commit=True)
+        transaction(side, one, topic, ("b", "2"), commit=True)
+        transaction(side, two, topic, ("d", "aborted"), commit=False)
+        transaction(side, two, topic, ("c", "2"), ("e", None), commit=True)
+        produce(side, topic, ("end", "1"))
+    both = (topics[0], topics[1])
+    first = cleaned(pair, both)
+    values = {(row[2], row[3]) for batch in first if not batch[5] for row in batch[9]}
+    assert values == {(b"a", b"1"), (b"b", b"2"), (b"c", b"2"), (b"e", None), (b"end", b"1")}
+    assert aborted(pair[1], topics[1]) == aborted(pair[0], topics[0])
+    for side, topic, (one, two) in zip(pair, topics, producers, strict=True):
+        transaction(side, one, topic, ("a", "2"), commit=True)
+        transaction(side, two, topic, ("f", "1"), commit=True)
+        produce(side, topic, ("end", "2"))
+    second = cleaned(pair, both)
+    assert aborted(pair[1], topics[1]) == aborted(pair[0], topics[0])
+    for side, topic, (one, _) in zip(pair, topics, producers, strict=True):
+        transaction(side, one, topic, ("c", "aborted"), commit=False)
+        produce(side, topic, ("end", "3"))
+    third = cleaned(pair, both)
+    assert aborted(pair[1], topics[1]) == aborted(pair[0], topics[0])
+    markers = [{batch[0] for batch in batches if batch[5]} for batches in (second, third)]
+    assert markers[0] - markers[1]  # some have gone
+    assert markers[0] & markers[1]
