@@ -57,7 +57,8 @@ class PartitionAdmin(Noun):
         wanted: dict[TopicPartition, list[int] | None] = {}
         for key, brokers in zip(checked_partitions(replicas), replicas.values(), strict=True):
             if (
-                not isinstance(brokers, (list, tuple))
+                not isinstance(brokers, Sequence)
+                or isinstance(brokers, (str, bytes))
                 or not brokers
                 or not all(type(one) is int for one in brokers)
                 or len(set(brokers)) != len(brokers)
