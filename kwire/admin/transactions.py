@@ -22,6 +22,7 @@ from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from kwire.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kwire.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
+_ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 _DURATION_SINCE, _PATTERN_SINCE = 1, 2  # ListTransactions
 _NO_TRANSACTION = -1
 _FENCE_TIMEOUT_MS = 60_000
@@ -115,6 +116,8 @@ class TransactionAdmin(Noun):
             found += [
                 TransactionListing(one.transactional_id, one.producer_id, one.transaction_state, node)
                 for one in response.transaction_states
+                # A transaction that is over has no start, which brokers take for a very old one.
+                if older_than is None or one.transaction_state not in _ENDED
             ]
         return sorted(found, key=lambda one: one.id)
 

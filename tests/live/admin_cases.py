@@ -75,6 +75,7 @@ class Place:
             (active,) = self.admin.transactions.producers(self.topic, 0)
             yield id, active
             producer.close(0)
+        self.admin.transactions.fence(id)  # ends what is open
 
 
 # What Kafka 2.8 lacks: there the case must raise UnsupportedVersionError.
@@ -762,6 +763,7 @@ def _(place: Place) -> None:
     )
     for text in ("metrics=org.apache.kafka.consumer.", "interval.ms=10000", "match=client_id=etl-.*"):
         place.prints(text, "client-metrics", "--describe", "--name", "etl")
+    place.admin.client_metrics.delete("etl")
 
 
 @case("client_metrics.get")
@@ -773,6 +775,7 @@ def _(place: Place) -> None:
     wait_until(lambda: place.admin.client_metrics.get("one").interval_ms == 9_000)
     found = place.admin.client_metrics.get("one")
     assert (found.metrics, found.match) == (("a.", "b."), {"client_id": "x"})
+    place.admin.client_metrics.delete("one")
 
 
 @case("client_metrics.list")
@@ -782,6 +785,7 @@ def _(place: Place) -> None:
     place.admin.client_metrics.set("two", ["a."])
     wait_until(lambda: "two" in place.admin.client_metrics.list())
     assert place.admin.client_metrics.list() == sorted(place.printed("client-metrics", "--list").split())
+    place.admin.client_metrics.delete("two")
 
 
 @case("client_metrics.delete")

@@ -385,7 +385,7 @@ def test_the_cluster(kafka: KafkaCluster, admin: Admin) -> None:
         )
         subscription = eventually(lambda: admin.client_metrics.get("etl"), lambda one: one.interval_ms == 10_000)
         assert (subscription.metrics, subscription.match) == (("org.apache.kafka.consumer.",), {"client_id": "etl-.*"})
-        assert admin.client_metrics.list() == ["etl"]
+        eventually(admin.client_metrics.list, lambda names: names == ["etl"])
         admin.client_metrics.delete("etl")
         with pytest.raises(BrokerError):
             admin.cluster.unregister_broker(99)
