@@ -150,14 +150,11 @@ QUEUE_SCENARIOS: Mapping[str, Scenario] = {
     )
 }  # fmt: skip
 
-_STEP_APIS = (
-    ApiKey.PRODUCE,
-    ApiKey.PRODUCE,
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.END_TXN,
-    ApiKey.FETCH,
-)
+# What a consumer sends for a batch, with transactions and without.
+_STEP_APIS = {
+    False: (ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_COMMIT, ApiKey.FETCH),
+    True: (ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN, ApiKey.FETCH),
+}
 _TRACKER_APIS = (
     ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.INIT_PRODUCER_ID, ApiKey.FETCH,
     ApiKey.OFFSET_COMMIT, ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -230,7 +227,7 @@ class _QueueDraw(Draw):
             "kill consumer": lambda: [self._kill(self._consumers)],
             "kill tracker": lambda: [self._kill(self._trackers)],
             "kill producer": lambda: [self._kill(self._producers)],
-            "step": lambda: [self._step(self._consumers, _STEP_APIS)],
+            "step": lambda: [self._step(self._consumers, _STEP_APIS[self._service["transactional"]])],
             "tracker step": lambda: [self._step(self._trackers, _TRACKER_APIS)],
             "trackers away": self._trackers_away,
             "freeze": lambda: [self._freeze(self._consumers)],

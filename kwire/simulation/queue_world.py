@@ -24,14 +24,14 @@ from kwire.simulation.queue_processes import PROCESSES, QUEUE, Connections, Queu
 from kwire.simulation.queue_scenario import QueuePlan
 from kwire.simulation.run import RUNS, START_MS, Injector, Report, where
 from kwire.simulation.scenario import KAFKAS
-from kwire.simulation.schedule import Disturbance, JumpBrokerClocks, JumpClock, KillAtRequest
+from kwire.simulation.schedule import AddPartitions, Disturbance, JumpBrokerClocks, JumpClock, KillAtRequest
 from kwire.simulation.world import SpinningError, Trace, World
 
 # How long everything may take to be acknowledged once the faults are over: leases, back-offs, dead connections.
 _SETTLING_SECONDS = 120.0
 _CLOSING_SECONDS = 70.0
 # Faults that cannot end the lease of a consumer that lives.
-_GENTLE = (KillAtRequest, JumpClock, JumpBrokerClocks)
+_GENTLE = (KillAtRequest, JumpClock, JumpBrokerClocks, AddPartitions)
 
 
 class _Steps:

@@ -22,7 +22,7 @@ def test_no_anomaly_and_messages_are_processed(scenario: str) -> None:
 def test_processes_are_killed_at_their_steps() -> None:
     """Between START and commit, and wherever else a process waits for a response."""
     steps = Counter[str]()
-    for scenario, seed in (("queue-consumer", 2), ("queue-tracker", 1)):
+    for scenario, seed in (("queue-consumer", 6), ("queue-tracker", 1)):
         steps += check(scenario, seed).coverage
     assert steps["fault: KillAtRequest"] >= 2
 
