@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from kwire.cluster import ToNode
@@ -84,3 +86,18 @@ def test_the_loop_counts_what_fails() -> None:
     assert (two.is_connected, two.in_flight) == (False, 0)
     assert isinstance(two.last_failure, DisconnectedError)
     assert "InitProducerId" not in two.latency
+
+
+def test_many_durations_are_counted_as_one_by_one() -> None:
+    random = Random(1)
+    for _ in range(200):
+        durations = [random.choice([0.0, random.expovariate(100), 1e6, *BOUNDS]) for _ in range(random.randrange(50))]
+        one_by_one, at_once = Histogram(), Histogram()
+        for seconds in durations:
+            one_by_one.observe(seconds)
+        at_once.observe_all(durations)
+        assert at_once.distribution().counts == one_by_one.distribution().counts
+    late = Histogram()
+    late.observe_all([-5.0, 0.001, -1.0])  # by clocks that differ
+    assert (late.distribution().count, late.distribution().counts[0]) == (3, 3)
+    assert late.distribution().mean < 0.001
