@@ -31,7 +31,7 @@ from chaos_runs.spark_without import COMPLETION, DECISION, FENCING
 from kwire.broker import Cluster
 from kwire.errors import InDoubtError, KwireError
 from kwire.pipeline.sides import check_topic
-from kwire.spark.fault_points import LEAD_PRODUCING, RECOVERING, SIDE_PREPARED
+from kwire.spark.fault_points import IN_ABORT, LEAD_PRODUCING, RECOVERING, SIDE_PREPARED
 from kwire.spark.lead import LeadTransaction
 from kwire.spark.task_write import TaskWrite
 from kwire.spark.transactions import TransactionRequests
@@ -124,13 +124,14 @@ def test_two_drivers_with_ids_of_their_own_double_a_batch(
     assert bool(found - first.expected(range(2))) == (mode == INLINE)
 
 
-def test_a_query_that_cannot_complete_its_newest_batch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", [RECOVERING, IN_ABORT])
+def test_a_query_that_cannot_complete_its_newest_batch_goes_on(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(spark_without.WITHOUT, "")
     spark_without.take_out(RECOVERING)
     monkeypatch.setenv(spark_without.WITHOUT, COMPLETION)
     monkeypatch.setattr(spark_without, "_change", lambda without: None)
     with pytest.raises(KwireError, match="taken out"):
-        spark_without.take_out(RECOVERING)
+        spark_without.take_out(step)
     spark_without.take_out(SIDE_PREPARED)
 
 

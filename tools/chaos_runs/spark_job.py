@@ -120,8 +120,13 @@ def _query(spark: Any, plan: dict[str, Any], case: dict[str, Any], *, is_first: 
     query.stop()
     if query.exception() is not None:
         with (folder / "errors").open("a") as log:
-            log.write(f"{query.exception()}\n")
+            log.write(f"{_with_causes(spark, query)}\n")
     return (commits / str(batches - 1)).exists() and not hangs
+
+
+def _with_causes(spark: Any, query: Any) -> str:
+    """Return the error of a query with its causes: where a job fails, only a cause says why."""
+    return str(spark._jvm.org.apache.spark.util.Utils.exceptionString(query._jsq.exception().get()))
 
 
 def _delete_marker(plan: dict[str, Any], case: dict[str, Any]) -> None:

@@ -25,10 +25,13 @@ REFUSAL = "refusal"  # options: onMissingMarker is assumeNew; no transactionalId
 
 def take_out(step: str) -> None:
     """Change the classes of this process, once; `step` is what it has reached."""
+    from kwire.spark import fault_points
+
     without = os.environ.get(WITHOUT, "")
     _change(without)
-    if (without, step) == (COMPLETION, "recovering"):
-        raise KwireError("taken out")  # which is logged, and the first tasks start
+    if without == COMPLETION and step in (fault_points.RECOVERING, fault_points.IN_ABORT):
+        # They complete a batch, too, and a new process is in them before it is changed. Both errors are only logged.
+        raise KwireError("taken out")
 
 
 @cache
