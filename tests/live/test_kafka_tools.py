@@ -7,15 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from brokers.cluster import NEWEST
-from brokers.configuration import log4j_properties
-from brokers.jars import fetch_jars
-from brokers.java import java_command
-from brokers.process import run_java
 
 from kwire import Admin, Producer, ShareConsumer
 from kwire.admin import Acl, AclFilter
 from kwire.broker import Cluster
+from tests.live.kafka_tools import kafka_tools
 from tests.waiting import wait_until
 
 Run = Callable[..., str]
@@ -38,51 +34,41 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def run(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a tool by its class, and return what it prints. A tool that fails is an error."""
-    jars = fetch_jars("kafka", NEWEST)
-    folder = tmp_path_factory.mktemp("tools")
-    log4j = folder / "log4j.properties"
-    log4j.write_text(log4j_properties())
-
-    def run_one(tool: str, *arguments: str) -> str:
-        where = ["--bootstrap-server", cluster.bootstrap]
-        name = tool if tool.startswith("kafka.") else f"org.apache.kafka.tools.{tool}"
-        command = java_command(jars, name, [*where, *arguments], heap_mb=128, log4j=log4j)
-        return run_java(command, timeout_s=60).decode()
-
-    return run_one
+def run(cluster: Cluster) -> Iterator[Run]:
+    """Run a tool, and return what it prints. A tool that fails is an error."""
+    with kafka_tools() as tools:
+        yield lambda tool, *arguments: tools.run(tool, cluster.bootstrap, *arguments)
 
 
 # The tool, its arguments, and what it must print.
 _COMMANDS: list[tuple[str, list[str], str]] = [
-    ("TopicCommand", ["--describe", "--topic", "t"], "PartitionCount: 3"),
-    ("kafka.admin.ConfigCommand", ["--describe", "--entity-type", "brokers", "--entity-name", "1", "--all"],
+    ("topics", ["--describe", "--topic", "t"], "PartitionCount: 3"),
+    ("configs", ["--describe", "--entity-type", "brokers", "--entity-name", "1", "--all"],
      "log.cleaner.backoff.ms=15000"),
-    ("kafka.admin.ConfigCommand", ["--alter", "--entity-type", "brokers", "--entity-default", "--add-config",
+    ("configs", ["--alter", "--entity-type", "brokers", "--entity-default", "--add-config",
                                    "log.cleaner.backoff.ms=16000"], "Completed updating default config for brokers"),
-    ("kafka.admin.ConfigCommand", ["--alter", "--entity-type", "users", "--entity-name", "carol", "--add-config",
+    ("configs", ["--alter", "--entity-type", "users", "--entity-name", "carol", "--add-config",
                                    "SCRAM-SHA-256=[iterations=8192,password=hers]"],
      "Completed updating config for user carol"),
-    ("kafka.admin.ConfigCommand", ["--alter", "--entity-type", "users", "--entity-name", "carol", "--add-config",
+    ("configs", ["--alter", "--entity-type", "users", "--entity-name", "carol", "--add-config",
                                    "producer_byte_rate=1000"], "Completed updating config for user carol"),
-    ("kafka.admin.ConfigCommand", ["--describe", "--entity-type", "groups", "--entity-name", "sg"],
+    ("configs", ["--describe", "--entity-type", "groups", "--entity-name", "sg"],
      "share.auto.offset.reset=earliest"),
-    ("kafka.admin.ConfigCommand", ["--describe", "--entity-type", "broker-loggers", "--entity-name", "1"], "root=INFO"),
-    ("AclCommand", ["--list"], "principal=User:alice, host=*, operation=READ, permissionType=ALLOW"),
-    ("consumer.group.ConsumerGroupCommand", ["--describe", "--group", "g"], "g               t"),
-    ("consumer.group.ShareGroupCommand", ["--list"], ""),
-    ("TransactionsCommand", ["list"], "tx"),
-    ("TransactionsCommand", ["find-hanging", "--broker-id", "1"], "Topic"),
-    ("LogDirsCommand", ["--describe", "--broker-list", "1"], '"logDir"'),
-    ("MetadataQuorumCommand", ["describe", "--status"], "LeaderId:               1"),
-    ("MetadataQuorumCommand", ["describe", "--replication"], "Leader"),
-    ("LeaderElectionCommand", ["--election-type", "preferred", "--all-topic-partitions"], ""),
-    ("FeatureCommand", ["describe"], "metadata.version"),
-    ("ClientMetricsCommand", ["--alter", "--name", "m", "--metrics", "org.apache.", "--interval", "1000"],
+    ("configs", ["--describe", "--entity-type", "broker-loggers", "--entity-name", "1"], "root=INFO"),
+    ("acls", ["--list"], "principal=User:alice, host=*, operation=READ, permissionType=ALLOW"),
+    ("consumer-groups", ["--describe", "--group", "g"], "g               t"),
+    ("share-groups", ["--list"], ""),
+    ("transactions", ["list"], "tx"),
+    ("transactions", ["find-hanging", "--broker-id", "1"], "Topic"),
+    ("log-dirs", ["--describe", "--broker-list", "1"], '"logDir"'),
+    ("metadata-quorum", ["describe", "--status"], "LeaderId:               1"),
+    ("metadata-quorum", ["describe", "--replication"], "Leader"),
+    ("leader-election", ["--election-type", "preferred", "--all-topic-partitions"], ""),
+    ("features", ["describe"], "metadata.version"),
+    ("client-metrics", ["--alter", "--name", "m", "--metrics", "org.apache.", "--interval", "1000"],
      "Altered client metrics config for m"),
-    ("ClientMetricsCommand", ["--describe", "--name", "m"], "interval.ms=1000"),
-    ("GroupsCommand", ["--list"], "g"),
+    ("client-metrics", ["--describe", "--name", "m"], "interval.ms=1000"),
+    ("groups", ["--list"], "g"),
 ]  # fmt: skip
 
 
@@ -95,46 +81,46 @@ def test_a_tool_works(run: Run, tool: str, arguments: list[str], expected: str) 
 def test_partitions_are_reassigned(run: Run, cluster: Cluster, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [3, 2]}]}))
-    run("reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", str(plan))
-    printed = run("reassign.ReassignPartitionsCommand", "--verify", "--reassignment-json-file", str(plan))
+    run("reassign-partitions", "--execute", "--reassignment-json-file", str(plan))
+    printed = run("reassign-partitions", "--verify", "--reassignment-json-file", str(plan))
     assert "Reassignment of partition t-0 is completed." in printed
     assert cluster.leader("t", 0) == 3
 
 
 def test_topics_and_records_change(run: Run, cluster: Cluster, tmp_path: Path) -> None:
     with Admin(cluster.bootstrap) as admin:
-        run("TopicCommand", "--create", "--topic", "new", "--partitions", "2", "--config", "retention.ms=5000")
+        run("topics", "--create", "--topic", "new", "--partitions", "2", "--config", "retention.ms=5000")
         assert len(admin.topics.describe("new").partitions) == 2
-        run("TopicCommand", "--alter", "--topic", "new", "--partitions", "3")
+        run("topics", "--alter", "--topic", "new", "--partitions", "3")
         assert len(admin.topics.describe("new").partitions) == 3
         entity = ["--entity-type", "topics", "--entity-name", "new"]
-        run("kafka.admin.ConfigCommand", "--alter", *entity, "--add-config", "retention.ms=6000")
+        run("configs", "--alter", *entity, "--add-config", "retention.ms=6000")
         assert admin.configs.get(topic="new")["retention.ms"].value == "6000"
-        run("kafka.admin.ConfigCommand", "--alter", *entity, "--delete-config", "retention.ms")
+        run("configs", "--alter", *entity, "--delete-config", "retention.ms")
         assert admin.configs.get(topic="new")["retention.ms"].value != "6000"
         with Producer(cluster.bootstrap) as producer:
             producer.send_many("new", [b"x"] * 5, partitions=0).result(10)
-        assert "new:0:5" in run("GetOffsetShell", "--topic-partitions", "new:0")
+        assert "new:0:5" in run("get-offsets", "--topic-partitions", "new:0")
         plan = tmp_path / "records.json"
         plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "new", "partition": 0, "offset": 3}]}))
-        assert "low_watermark: 3" in run("DeleteRecordsCommand", "--offset-json-file", str(plan))
-        assert "new:0:3" in run("GetOffsetShell", "--topic-partitions", "new:0", "--time", "earliest")
-        run("TopicCommand", "--delete", "--topic", "new")
+        assert "low_watermark: 3" in run("delete-records", "--offset-json-file", str(plan))
+        assert "new:0:3" in run("get-offsets", "--topic-partitions", "new:0", "--time", "earliest")
+        run("topics", "--delete", "--topic", "new")
         assert not admin.topics.exists("new")
 
 
 def test_rights_change(run: Run, cluster: Cluster) -> None:
     rule = ["--allow-principal", "User:bob", "--operation", "Write", "--topic", "t"]
     with Admin(cluster.bootstrap) as admin:
-        run("AclCommand", "--add", *rule)
+        run("acls", "--add", *rule)
         bobs = AclFilter(principal="User:bob")
         assert admin.acls.find(bobs) == [Acl.allow("User:bob", "write").on(topic="t")]
-        run("AclCommand", "--remove", "--force", *rule)
+        run("acls", "--remove", "--force", *rule)
         assert admin.acls.find(bobs) == []
 
 
 def test_groups_change(run: Run, cluster: Cluster) -> None:
-    tool = "consumer.group.ConsumerGroupCommand"
+    tool = "consumer-groups"
     with Admin(cluster.bootstrap) as admin:
         admin.groups.set_offsets("mine", {("t", 0): 1})
         printed = run(tool, "--reset-offsets", "--group", "mine", "--topic", "t:0", "--to-earliest", "--execute")
@@ -148,7 +134,7 @@ def test_groups_change(run: Run, cluster: Cluster) -> None:
 
 
 def test_share_groups(run: Run, cluster: Cluster) -> None:
-    tool = "consumer.group.ShareGroupCommand"
+    tool = "share-groups"
     with Admin(cluster.bootstrap) as admin, ShareConsumer(cluster.bootstrap, group="sg") as consumer:
         consumer.subscribe(["t"])
         wait_until(lambda: consumer.poll(timeout=1))
@@ -169,7 +155,7 @@ def test_a_transaction_is_ended_by_force(run: Run, cluster: Cluster) -> None:
     with Producer(cluster.bootstrap, transactional_id="open") as producer, Admin(cluster.bootstrap) as admin:
         producer.begin()
         producer.send("t", b"x", partition=1).result(10)
-        assert "Ongoing" in run("TransactionsCommand", "describe", "--transactional-id", "open")
-        run("TransactionsCommand", "forceTerminateTransaction", "--transactionalId", "open")
+        assert "Ongoing" in run("transactions", "describe", "--transactional-id", "open")
+        run("transactions", "forceTerminateTransaction", "--transactionalId", "open")
         wait_until(lambda: admin.transactions.describe("open").started_at is None)
         producer.close(0)
