@@ -190,6 +190,8 @@ class QueueChecker:
             cause = "close" if closing is not None else "crash"
         elif closing is not None and closing <= event.at:
             cause = "close"
+        elif self._was_redelivered(before) and not self.promises.is_transactional:
+            cause = "start"  # of a consumer that died before it committed: the next one read the record again
         elif self.history.frozen[before.process] or event.at - before.at >= self.promises.max_processing_ms / 1000:
             cause = "lease"
         else:
@@ -200,6 +202,11 @@ class QueueChecker:
             what = f"{event.id} by {event.process} at {event.at:.3f} s, after {before.process} at {before.at:.3f} s"
             self._find("duplicate", f"{what} ({', '.join(one.kind for one in ends) or 'not settled'})")
         self.causes[cause or "none"] += 1
+
+    def _was_redelivered(self, event: QueueEvent) -> bool:
+        """Return whether the record had been redelivered before it was handed out."""
+        tracked = self._by_place.get(event.place)
+        return tracked is not None and tracked.redelivered_at is not None and tracked.redelivered_at < event.at
 
     # -- what has become of each message
 

@@ -84,6 +84,20 @@ def test_a_duplicate_without_a_cause_is_found() -> None:
     assert world.kinds() == {"duplicate"}
 
 
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_a_duplicate_after_a_start_without_a_commit_is_no_anomaly_at_least_once(is_transactional: bool) -> None:
+    """A consumer dies between START and commit. The next one reads the record again, after its redelivery."""
+    world = World(is_gentle=True, is_transactional=is_transactional)
+    world.history.events[:] = [one for one in world.history.events if one.kind != "handed"]
+    world.again(1.25)
+    world.mark(START, 0, 1.27, after=1_000)
+    world.history.add(1.3, "handed", "c.2", "m", (0, 0), 1)
+    world.history.add(1.4, "acked", "c.2", "m", (0, 0), 1)
+    world.mark(END, 0, 1.41)
+    world.history.events.sort(key=lambda one: one.at)
+    assert ("duplicate" in world.kinds()) is is_transactional
+
+
 def test_a_redelivery_before_the_deadline_is_found() -> None:
     world = World()
     world.again(1.0)
