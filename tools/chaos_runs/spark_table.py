@@ -36,7 +36,7 @@ from kwire import Admin, NewTopic
 
 _ROOT = Path(__file__).parents[2]
 _BATCHES, _ROWS, PARTITIONS = 3, 200, 3
-_TIMEOUT_MS = 30_000  # of side transactions: with brokers that cannot list them, they end by it
+_TIMEOUT_MS = 60_000  # of side transactions: with brokers that cannot list them, they end by it
 _JOB_TIMEOUT_S = 1_800
 _JOBS_MAX = 40
 _POLL_S = 0.1
