@@ -38,6 +38,10 @@ def consumer_group_describe(scene: Scene, version: int) -> Exchange:
     return scene.wire.exchange(request, version)
 
 
+def streams_group_heartbeat(scene: Scene, version: int) -> Exchange:
+    return scene.wire.exchange(_join_streams_group(scene.new_name("streams")), version)
+
+
 def streams_group_describe(scene: Scene, version: int) -> Exchange:
     group = scene.new_name("streams")
     assert not scene.newest(_join_streams_group(group)).error_code

@@ -37,6 +37,7 @@ APIS: Mapping[str, Callable[[Scene, int], Exchange]] = {
     "LeaveGroup": groups.leave_group,
     "ConsumerGroupHeartbeat": new_groups.consumer_group_heartbeat,
     "ConsumerGroupDescribe": new_groups.consumer_group_describe,
+    "StreamsGroupHeartbeat": new_groups.streams_group_heartbeat,
     "StreamsGroupDescribe": new_groups.streams_group_describe,
     "ShareGroupHeartbeat": new_groups.share_group_heartbeat,
     "ShareGroupDescribe": new_groups.share_group_describe,
