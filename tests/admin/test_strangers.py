@@ -1,4 +1,4 @@
-"""Whoever calls a verb of `kwire.Admin` wrongly, or without a broker, is told what is wrong, where, and what to do."""
+"""A wrong call of a verb of `kwire.Admin`, or one without a broker, raises an error with cause, place and remedy."""
 
 from __future__ import annotations
 

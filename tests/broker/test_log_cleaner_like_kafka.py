@@ -163,7 +163,7 @@ def transaction(side: Side, tx: Tx, topic: Topic, *records: tuple[str, str | Non
 
 
 def aborted(side: Side, topic: Topic) -> set[int]:
-    """Return the first offsets of the aborted transactions that a reader of committed records is told of."""
+    """Return the first offsets of the aborted transactions that responses to a read_committed fetch name."""
     told: set[int] = set()
     offset = 0
     while True:  # Kafka returns what is in one segment
