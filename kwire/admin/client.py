@@ -44,14 +44,6 @@ class AdminClient(TelemetryMethods):
     def __repr__(self) -> str:
         return f"<{self._name} {self._config.client_id!r} of {','.join(self._config.bootstrap)}>"
 
-    @property
-    def _telemetry(self) -> ClientTelemetry:
-        return self._client_telemetry
-
-    @property
-    def _request_timeout(self) -> float:
-        return self._config.request_timeout_ms / 1000
-
     async def _metrics(self) -> ClusterMetrics:
         """Return the counts about brokers: connections, requests, how long they took. A copy of now."""
         return await self._waiter.on_loop_or_after(self._runtime, self._runtime.metrics)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -39,6 +38,7 @@ from kwire.records import Compression
 from kwire.records.compression import compress
 
 if TYPE_CHECKING:
+    from kwire.cluster.config import ClientConfig
     from kwire.cluster.thread import LoopThread
     from kwire.cluster.waiting import Waiter
 
@@ -502,15 +502,17 @@ class TelemetryMethods:
     """The methods of every client whose metrics are pushed. `_waiter` is how its face waits."""
 
     _waiter: Waiter
+    _client_telemetry: ClientTelemetry
+    _config: ClientConfig
 
     @property
-    @abstractmethod
-    def _telemetry(self) -> ClientTelemetry: ...
+    def _telemetry(self) -> ClientTelemetry:
+        return self._client_telemetry
 
     @property
-    @abstractmethod
     def _request_timeout(self) -> float:
         """Return the client's request_timeout_ms, in seconds."""
+        return self._config.request_timeout_ms / 1000
 
     def add_metric(self, name: str, read: Callable[[], float]) -> None:
         """Push a number of the program with the client's own metrics, to brokers that ask for it (KIP-1076).

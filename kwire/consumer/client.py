@@ -151,14 +151,6 @@ class ConsumerClient(TelemetryMethods):
         # What was returned since the program last polled, with the position before and the leader epoch.
         self._in_hand: list[HandedOut] = []
 
-    @property
-    def _telemetry(self) -> ClientTelemetry:
-        return self._client_telemetry
-
-    @property
-    def _request_timeout(self) -> float:
-        return self._config.request_timeout_ms / 1000
-
     def _open_loop(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> LoopThread:
         return open_loop_thread(self._name, bootstrap, options, "consumer")
 

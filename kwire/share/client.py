@@ -133,14 +133,6 @@ class ShareConsumerClient(TelemetryMethods):
         self._is_woken = False
         self._runtime.deliver_before_end(self._close_with_cluster)
 
-    @property
-    def _telemetry(self) -> ClientTelemetry:
-        return self._client_telemetry
-
-    @property
-    def _request_timeout(self) -> float:
-        return self._config.request_timeout_ms / 1000
-
     def _open_loop(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> LoopThread:
         return open_loop_thread(self._name, bootstrap, options, "share consumer")
 
