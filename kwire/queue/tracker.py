@@ -14,6 +14,7 @@ no others waiting. If the abort fails, too, the transaction may be committed: th
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -332,11 +333,11 @@ class TrackedPartition:
         self._uncommitted += 1
 
     def works_at(self) -> float:
-        """Return when `work` has something to do, as far as it is known."""
+        """Return when `work` has something to do, as far as it is known: infinity if a marker must come first."""
         if self._producer is None:
             return self._retry_at
         if self.state.is_replaying or self._tick is not None:
-            return self._ticked_at + 60.0  # a marker comes first
+            return math.inf  # an open transaction can hide the TICK for long
         due = self.state.tick_due(self._ticked_at)
         if due is None:
             return self._ticked_at + 60.0

@@ -109,13 +109,16 @@ class QueueChecker:
         deadline_ms = marker.not_before_ms or ms + marker.redeliver_after_ms
         place = (marker.identity.partition, marker.identity.offset)
         if marker.type == MarkerType.START:
+            is_late = known is not None and known.ended_at is None and known.deadline_ms < clock_ms
             if known is None or known.ended_at is not None:
                 before, known = known, _Tracked(at if known is None else known.started_at)
                 if before is not None:
                     known.redelivered_at, known.starts = before.redelivered_at, before.starts
                 self._tracked[marker.identity] = self._by_place[place] = known
             known.starts += 1
-            known.deadline_ms, known.is_released = deadline_ms, False
+            known.is_released = False
+            if not is_late:  # else the tracker may have decided by the lease before
+                known.deadline_ms = deadline_ms
         elif known is None or known.ended_at is not None:
             if is_tracker:
                 self._find("redelivered twice", f"the message at {place} at {at:.3f} s: it was not in progress")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kwire.consumer import ConsumerRecord
+from kwire.errors import ErrorCode
 
 _PADDING = b"."
 
@@ -64,6 +65,7 @@ class QueueHistory:
     records: list[ConsumerRecord] = field(default_factory=list)  # of all topics, at the end
     by_tracker: set[tuple[int, int]] = field(default_factory=set)  # places of markers that trackers wrote
     start_ms: int = 0  # the brokers' clock at the beginning
+    refusals: frozenset[ErrorCode] = frozenset()  # that brokers return by a fault of the plan
     numbers: Counter[str] = field(default_factory=Counter)
     is_calm: bool = False
 

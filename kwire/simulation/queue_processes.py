@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kwire.aio.queue import Consumer, Message, Producer
 from kwire.cluster import ClientConfig, Cluster, LoopThread, PendingRequest
 from kwire.cluster.waiting import awaited
+from kwire.consumer import ConsumerRecord
 from kwire.consumer.group_client import GroupClient
 from kwire.errors import ClosedError, KwireError, LeaseLostError, SettledError
 from kwire.producer import Producer as RecordProducer
@@ -28,6 +29,7 @@ from kwire.simulation.members import MemberPlan, Orders
 from kwire.simulation.network import Network
 from kwire.simulation.program import Program, SimulatedThread, SimulatedWaiter, Watch, sleep
 from kwire.simulation.queue_history import Behaviour, QueueHistory
+from kwire.simulation.world import SpinningError
 
 if TYPE_CHECKING:
     from kwire.simulation.members import Member
@@ -40,6 +42,8 @@ _CLOSE_SECONDS = 30.0
 _RUN = 3
 # How often a producer asks the brokers for a message that it could not send.
 _PAUSE_SECONDS = 0.1
+# More polls in a row at one virtual time than records could explain.
+_POLLS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +128,8 @@ class SimulatedRecordConsumer(GroupClient):
     """The consumer of records of a process."""
 
     _name = "kwire.Consumer"
+    _polls = 0
+    _polled_at = -1.0
 
     def __init__(self, connections: Connections, **options: Any) -> None:
         self._waiter = SimulatedWaiter(connections.net.world)
@@ -132,6 +138,15 @@ class SimulatedRecordConsumer(GroupClient):
 
     def _new_random(self) -> Random:
         return self._connections.new_random()
+
+    async def _poll(self, max_records: int | None = None, timeout: float | None = 1.0) -> list[ConsumerRecord]:
+        """Return what the consumer returns. Raises SpinningError for a program that polls without end at one time."""
+        now = self._connections.net.world.now()
+        self._polls = self._polls + 1 if now == self._polled_at else 1
+        self._polled_at = now
+        if self._polls > _POLLS_MAX:
+            raise SpinningError(f"{_POLLS_MAX:,} polls at {now:.3f} s")
+        return await super()._poll(max_records, timeout)
 
     def _free_memory(self) -> None:
         """Do nothing: no other thread reads."""
@@ -273,8 +288,15 @@ class QueueProcess(ABC):
         self.history.unexpected.append(f"{self.name} at {self.world.now():.3f} s: {type(error).__name__}: {error}")
 
     def _is_excused(self, error: KwireError) -> bool:
-        """Return whether a program may end with this error: it is started again."""
-        return bool(getattr(error, "is_retriable", False))
+        """Return whether a program may end with this error, which it can retry or a fault has caused."""
+        if getattr(error, "is_retriable", False):
+            return True
+        cause: BaseException | None = error
+        while cause is not None:
+            if getattr(cause, "code", None) in self.history.refusals:
+                return True
+            cause = cause.__cause__
+        return False
 
     async def _close(self) -> None:
         began = self.world.now()

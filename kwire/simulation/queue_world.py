@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
+from kwire.broker.faults import Refuse
 from kwire.broker.offsets import OffsetAndMetadata
 from kwire.cluster import PendingRequest
 from kwire.errors import ErrorCode
@@ -24,7 +25,14 @@ from kwire.simulation.queue_processes import PROCESSES, QUEUE, Connections, Queu
 from kwire.simulation.queue_scenario import QueuePlan
 from kwire.simulation.run import RUNS, START_MS, Injector, Report, where
 from kwire.simulation.scenario import KAFKAS
-from kwire.simulation.schedule import AddPartitions, Disturbance, JumpBrokerClocks, JumpClock, KillAtRequest
+from kwire.simulation.schedule import (
+    AddPartitions,
+    Disturbance,
+    FailRequests,
+    JumpBrokerClocks,
+    JumpClock,
+    KillAtRequest,
+)
 from kwire.simulation.world import SpinningError, Trace, World
 
 # How long everything may take to be acknowledged once the faults are over: leases, back-offs, dead connections.
@@ -105,6 +113,12 @@ class _QueueInjector(Injector):
             super()._do(one)
 
 
+def _refusals(disturbances: Sequence[Disturbance]) -> frozenset[ErrorCode]:
+    """Return the error codes that faults make brokers return."""
+    effects = [one.effect for one in disturbances if isinstance(one, FailRequests)]
+    return frozenset(effect.code for effect in effects if isinstance(effect, Refuse))
+
+
 class QueueRun:
     """The world of one plan of a queue."""
 
@@ -116,7 +130,7 @@ class QueueRun:
         self.cluster = SimulatedCluster(
             self.net, History(), self._chance("brokers"), api_versions=KAFKAS[plan.kafka], **plan.options
         )
-        self.history = QueueHistory(start_ms=START_MS)
+        self.history = QueueHistory(start_ms=START_MS, refusals=_refusals(plan.disturbances))
         self.options = QueueOptions(**plan.service)
         self._found: list[Anomaly] = []
         self._record_commits()

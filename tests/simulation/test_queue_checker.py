@@ -104,6 +104,21 @@ def test_a_redelivery_before_the_deadline_is_found() -> None:
     assert "redelivered early" in world.kinds()
 
 
+def test_a_redelivery_that_a_second_start_overtook_is_not_early() -> None:
+    """The lease of the first START was over when the tracker decided; that of the second one it had not read."""
+    world = World()
+    world.mark(START, 0, 1.5, after=1_000)
+    world.again(1.501)
+    assert world.kinds() == set()
+
+
+def test_a_redelivery_before_the_deadline_of_a_second_start_is_found() -> None:
+    world = World()
+    world.mark(START, 0, 0.5, after=1_000)
+    world.again(1.3)
+    assert "redelivered early" in world.kinds()
+
+
 def test_a_redelivery_after_the_end_is_found() -> None:
     world = World()
     world.history.add(0.5, "acked", "c.0", "m", (0, 0), 1)

@@ -19,6 +19,16 @@ def test_no_anomaly_and_messages_are_processed(scenario: str) -> None:
     assert coverage["queue: handed"] >= coverage["queue: stored"] > 0
 
 
+def test_a_tracker_waits_while_a_transaction_hides_its_tick() -> None:
+    """A consumer died in its transaction. The tracker polled without end, because its TICK was overdue."""
+    check("queue-consumer", 810_150)
+
+
+def test_a_fault_explains_an_error() -> None:
+    """The markers topic was forbidden: consumers said so."""
+    check("queue-lease", 810_052)
+
+
 def test_processes_are_killed_at_their_steps() -> None:
     """Between START and commit, and wherever else a process waits for a response."""
     steps = Counter[str]()
