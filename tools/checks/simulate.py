@@ -31,6 +31,7 @@ from kwire.simulation import (
 
 _KINDS = {"all": SCENARIOS, "producers": PRODUCER_SCENARIOS, "groups": GROUP_SCENARIOS, "queue": QUEUE_SCENARIOS}
 _SHOWN_MAX = 10  # anomalies of a run
+_SHOWN_EVERY = 100  # seeds, where there is no terminal for a running count
 
 
 class _Task(NamedTuple):
@@ -93,6 +94,10 @@ def _run_many(console: Console, names: Sequence[str], first: int, seeds: int, jo
             rows[result.scenario].add(result)
             if result.anomalies:
                 failed.append(result)
+                if not console.is_terminal:  # of a file or a pipe: the rest may take hours
+                    console.print(f"anomalies in {result.scenario} {result.seed}: {', '.join(sorted(result.kinds))}")
+            if not console.is_terminal and number % _SHOWN_EVERY == 0:
+                console.print(f"{number:,} of {len(tasks):,} seeds, {len(failed)} with anomalies")
             status.update(f"{number} of {len(tasks)} seeds, {len(failed)} with anomalies")
     for result in sorted(failed):
         _explain(console, result)
