@@ -21,7 +21,7 @@ from brokers.configuration import HOST, SCRAM_MECHANISMS, USERS, Node, Plan
 from brokers.jars import fetch_jars, version_numbers
 from brokers.java import java_command
 from brokers.kdc import Kdc
-from brokers.probe import free_ports, wait_for_port, wait_until_up
+from brokers.probe import free_ports, wait_for_port, wait_until_forgotten, wait_until_up
 from brokers.process import JavaProcess, run_java
 
 NEWEST = "4.3.1"
@@ -187,6 +187,8 @@ class KafkaCluster:
 
     def start_node(self, *node_ids: int) -> None:
         """Start brokers that were stopped, and wait until all that run know each other."""
+        if self._plan.zookeeper_port is not None:
+            wait_until_forgotten(self._plan.zookeeper_port, set(node_ids), timeout_s=_START_TIMEOUT_S)
         for node_id in node_ids:
             self._start_process(self._node(node_id))
         self.wait_until_up()

@@ -139,6 +139,7 @@ def zookeeper_properties(port: int, directory: Path) -> str:
             "maxClientCnxns": "0",
             "admin.enableServer": "false",
             "tickTime": "500",
+            "4lw.commands.whitelist": "dump",
         }
     )
 

@@ -89,6 +89,23 @@ def wait_for_port(port: int, *, timeout_s: float, check: Callable[[], None], hos
             time.sleep(_POLL_S)
 
 
+def wait_until_forgotten(port: int, nodes: set[int], *, timeout_s: float, host: str = "127.0.0.1") -> None:
+    """Wait until ZooKeeper has ended the sessions of these brokers: it refuses a broker whose id it has in another."""
+    end = time.monotonic() + timeout_s
+    paths = {f"/brokers/ids/{node}" for node in nodes}
+    while paths & _ephemeral_nodes(host, port):
+        if time.monotonic() > end:
+            raise TimeoutError(f"ZooKeeper still has the brokers {sorted(nodes)} after {timeout_s:.0f} s")
+        time.sleep(_POLL_S)
+
+
+def _ephemeral_nodes(host: str, port: int) -> set[str]:
+    with socket.create_connection((host, port), timeout=_TIMEOUT_S) as connection:
+        connection.sendall(b"dump\n")
+        with connection.makefile("rb") as lines:
+            return {line.strip().decode() for line in lines}
+
+
 def _read(connection: socket.socket, size: int) -> bytes:
     parts = []
     while size:
