@@ -10,7 +10,7 @@ from brokers.cluster import NEWEST, KafkaCluster
 
 from tests.live.system.conftest import make_topic
 from tests.live.system.handlers import Event
-from tests.live.system.services import KWIRE, Service, VerifiableProducer
+from tests.live.system.services import KWIRE, PATIENCE_S, Service, VerifiableProducer
 
 Run = Callable[[Any], Any]
 pytestmark = [pytest.mark.timeout(600), pytest.mark.parametrize("brokers", [NEWEST], indirect=True)]
@@ -22,7 +22,8 @@ class VerifiableShareConsumer(Service):
     """The members of one share group. `acknowledged` counts what was acknowledged, by (partition, offset).
 
     `unsure` has what a member acknowledged without a response: a broker that stops may have done it, so that the record
-    does not come again.
+    does not come again. `killed` has what each killed member had consumed: a broker may have its last words,
+    of which it could not tell.
     """
 
     def __init__(self, cluster: KafkaCluster, topic: str, members: int, mode: str) -> None:
@@ -30,9 +31,10 @@ class VerifiableShareConsumer(Service):
         self.topic, self.members, self.mode = topic, members, mode
         self.started: set[int] = set()
         self.ended: set[int] = set()
-        self.consumed: dict[int, list[Offset]] = {}
+        self.consumed: dict[int, list[Offset]] = {}  # by the present process of each member
         self.acknowledged: dict[Offset, int] = {}
         self.unsure: set[Offset] = set()
+        self.killed: list[list[Offset]] = []
 
     def start_node(self, index: int) -> None:
         self.ended.discard(index)
@@ -41,7 +43,17 @@ class VerifiableShareConsumer(Service):
             *KWIRE, "verifiable-share-consumer", "--bootstrap-server", self.cluster.bootstrap, "--topic", self.topic,
             "--group-id", self.topic, "--acknowledgement-mode", self.mode, "--offset-reset-strategy", "earliest",
         ]  # fmt: skip
-        self.launch(index, command, lambda event: self._handle(index, event))
+        consumed = self.consumed[index] = []  # by this process: the one before may have lines in its pipe
+        self.launch(index, command, lambda event: self._handle(index, consumed, event))
+
+    def end(self, index: int, *, clean: bool = True, timeout_s: float = PATIENCE_S) -> None:
+        super().end(index, clean=clean, timeout_s=timeout_s)
+        if not clean:
+            self.killed.append(self.consumed[index])
+
+    def missing(self, stored: set[Offset]) -> list[Offset]:
+        """Return what is not acknowledged, as far as anybody can know."""
+        return sorted(stored - self.acknowledged.keys() - self.unsure - {one for of in self.killed for one in of})
 
     def start(self) -> None:
         for index in range(self.members):
@@ -53,7 +65,7 @@ class VerifiableShareConsumer(Service):
         """Wait until a member has begun: before that a signal ends it without a word."""
         self.wait_until(lambda: index in self.started, f"member {index} has started")
 
-    def _handle(self, index: int, event: Event) -> None:
+    def _handle(self, index: int, consumed: list[Offset], event: Event) -> None:
         name = event["name"]
         if name == "startup_complete":
             self.started.add(index)
@@ -62,9 +74,9 @@ class VerifiableShareConsumer(Service):
         elif name == "records_consumed":
             found = [(one["partition"], offset) for one in event["partitions"] for offset in one["offsets"]]
             assert len(found) == event["count"]
-            self.consumed.setdefault(index, []).extend(found)
+            consumed += found
         elif name == "offsets_acknowledged":
-            seen = set(self.consumed.get(index, []))
+            seen = set(consumed)
             for one in event["partitions"]:
                 for offset in one["offsets"]:
                     key = one["partition"], offset
@@ -88,11 +100,11 @@ def topic(brokers: KafkaCluster) -> str:
 
 
 def finish(consumer: VerifiableShareConsumer, producer: VerifiableProducer, *, is_calm: bool) -> None:
-    """Every record was acknowledged, without a response only while a broker was stopped; none twice if none was."""
+    """Every record was acknowledged, without a response only where a broker or a member was; none twice in calm."""
     producer.stop_all()
 
     def missing() -> list[Offset]:
-        return sorted(set(producer.acked.values()) - consumer.acknowledged.keys() - consumer.unsure)
+        return consumer.missing(set(producer.acked.values()))
 
     try:
         consumer.wait_until(lambda: not missing(), "all records acknowledged", 120)
