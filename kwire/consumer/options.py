@@ -32,7 +32,7 @@ _CLASSIC_ONLY = {
 CLIENT_DEFAULTS: ClientKwargs = {"allow_auto_create_topics": False}
 
 
-def _policy(*words: str) -> Where:
+def start_policy(*words: str) -> Where:
     """Return the kind of an option that takes one of some words, a time or a duration."""
     listed = ", ".join(f'"{word}"' for word in words)
 
@@ -156,12 +156,12 @@ class ConsumerOptions:
         "aborted transactions and waits for open ones to end"
     )  # fmt: skip
     on_no_offset: OnNoOffset = option(
-        "earliest", _policy("earliest", "latest", "error"), 'where to begin if the group has committed no offset: '
+        "earliest", start_policy("earliest", "latest", "error"), 'where to begin if the group has committed no offset: '
         '"earliest", "latest", AtTimestamp(ms), Ago(hours=1), or "error"'
     )  # fmt: skip
     on_out_of_range: OnOutOfRange = option(
-        "error", _policy("error", "earliest", "latest", "nearest"), 'at an offset that the log does not have: "error", '
-        'or go to "earliest", "latest", to the "nearest" of the two, AtTimestamp(ms) or Ago(hours=1)'
+        "error", start_policy("error", "earliest", "latest", "nearest"), 'at an offset that the log does not have: '
+        '"error", or go to "earliest", "latest", to the "nearest" of the two, AtTimestamp(ms) or Ago(hours=1)'
     )  # fmt: skip
     max_wait_ms: int = option(
         500, Whole(0, INT32_MAX), "how long a broker may wait for min_bytes; a seek may be that late", unit=MS

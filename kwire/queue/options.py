@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
+from kwire.consumer.offsets import Ago, AtTimestamp
+from kwire.consumer.options import start_policy
 from kwire.errors import ConfigurationError
 from kwire.option_checks import Choice, Flag, Text, Where, Whole, check_values, did_you_mean, option
 from kwire.queue.markers import MarkerFormat
 
-Start = Literal["earliest", "latest"]
+Start = Literal["earliest", "latest"] | AtTimestamp | Ago
 BackendName = Literal["tracker", "share", "auto"]
 
 # Longer deadlines are for keep-alives: a marker must outlive its deadline in the markers topic.
@@ -120,8 +122,9 @@ class QueueOptions:
         60_000, Whole(1), "the tracker distrusts a broker's clock that jumps by more than this", unit=MS
     )
     start: Start = option(
-        "earliest", Choice("earliest", "latest"), "where the first consumer of a queue begins that has no position"
-    )
+        "earliest", start_policy("earliest", "latest"), "where the first consumer of a queue begins that has no "
+        'position: "earliest", "latest", AtTimestamp(ms) or Ago(hours=1)'
+    )  # fmt: skip
     transactional: bool = option(
         False, Flag(), "mark messages and commit the position in one transaction: no duplicates by a consumer's crash"
     )
@@ -177,6 +180,10 @@ class QueueOptions:
             (
                 self.backoff_ms not in (0, DEFAULT_BACKOFF_MS), f"backoff_ms={self.backoff_ms}",
                 "share groups deliver again at once",
+            ),
+            (
+                isinstance(self.start, AtTimestamp), f"start={self.start}",
+                "a share group begins at an end of the log or at a time before now: Ago(hours=1)",
             ),
             (
                 bool(self.dedup_window_ms), f"dedup_window_ms={self.dedup_window_ms}",

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from kwire.consumer.offsets import Ago, AtTimestamp
 from kwire.errors import AuthorizationError, BrokerError, ConfigurationError, ErrorCode
 from kwire.queue.backend import QueuePlace
-from kwire.queue.options import SHARE_DELIVERIES_MAX, QueueOptions
+from kwire.queue.options import SHARE_DELIVERIES_MAX, QueueOptions, Start
 from kwire.queue.topics import TopicSetup, message_bytes_max
 
 _GROUP, _BROKER = 32, 4  # types of resources
@@ -123,7 +124,7 @@ def _wanted(options: QueueOptions, has: Mapping[str, str]) -> dict[str, str]:
     has_dead_letters = bool(options.dead_letters) and options.dead_letters.startswith(DEAD_LETTERS_PREFIX)
     wanted = {
         "share.record.lock.duration.ms": str(options.redelivery_timeout_ms),
-        "share.auto.offset.reset": options.start,
+        "share.auto.offset.reset": _offset_reset(options.start),
         "share.isolation.level": "read_committed",
         _LIMIT: str(min(options.max_deliveries + _SPARE, SHARE_DELIVERIES_MAX + 1)),
         "share.renew.acknowledge.enable": "true",
@@ -131,6 +132,12 @@ def _wanted(options: QueueOptions, has: Mapping[str, str]) -> dict[str, str]:
         _DEAD_LETTER_COPY: "true" if has_dead_letters else "false",
     }
     return {name: value for name, value in wanted.items() if name in has}
+
+
+def _offset_reset(start: Start) -> str:
+    """Return a start as the group's configuration has it: KIP-1106's duration is in ISO 8601."""
+    assert not isinstance(start, AtTimestamp)
+    return f"by_duration:PT{start.duration.total_seconds():.3f}S" if isinstance(start, Ago) else start
 
 
 def _explained(error: BrokerError, changed: Mapping[str, str]) -> BrokerError | ConfigurationError:

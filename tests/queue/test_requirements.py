@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
+from kwire.consumer import Ago, AtTimestamp
 from kwire.errors import ClosedError
 from kwire.queue import Service
 from kwire.queue.markers import MarkerType, decode_marker
@@ -151,6 +153,24 @@ def test_q90_a_new_queue_begins_at_its_start(world: World, start: str, expected:
     wait_until(lambda: consumer.receive(0.1) is None and consumer._backend is not None)
     put(service, "jobs", b"after")
     assert payloads([*early, *take(consumer, 1)]) == expected
+
+
+def test_q90_a_new_queue_begins_at_a_time(world: World) -> None:
+    put(world.service(), "jobs", b"before")
+    (stored,) = records(world, "messages")
+    begin_ms = stored.timestamp_ms + 1
+    wait_until(lambda: time.time() * 1000 > begin_ms)
+    service = world.service(start=AtTimestamp(begin_ms), redelivery_timeout_ms=60_000)
+    put(service, "jobs", b"after")
+    consumer = service.queue("jobs").consumer()
+    assert payloads(take(consumer, 1)) == [b"after"]
+    assert consumer.receive(0.1) is None
+
+
+def test_q90_a_new_queue_begins_some_time_ago(world: World) -> None:
+    service = world.service(start=Ago(hours=1), redelivery_timeout_ms=60_000)
+    put(service, "jobs", b"before")
+    assert payloads(take(service.queue("jobs").consumer(), 1)) == [b"before"]
 
 
 def test_q99_all_producers_of_a_service_share_one_idempotent_producer(world: World) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kwire.cluster.waiting import run_blocking
+from kwire.consumer import Ago, AtTimestamp
 from kwire.errors import ConfigurationError, LeaseLostError
 from kwire.queue import QueueOptions
 from kwire.queue.share_backend import ShareBackend
@@ -29,6 +30,7 @@ def world() -> Iterator[World]:
         {"marker_format": "kafka-mq-v1", "max_deliveries": None},
         {"backoff_ms": 500},
         {"dedup_window_ms": 1_000},
+        {"start": AtTimestamp(1)},
         {"max_deliveries": None},
         {"max_deliveries": 10},
     ],
@@ -65,6 +67,15 @@ def test_the_group_has_the_configs_of_the_service(world: World) -> None:
     assert settings["share.auto.offset.reset"] == "earliest"
     assert settings["share.isolation.level"] == "read_committed"
     assert settings["errors.deadletterqueue.topic.name"] == "dlq.messages"
+
+
+def test_q90_a_group_begins_some_time_ago(world: World) -> None:
+    service = world.service(start=Ago(hours=1, seconds=0.5))
+    put(service, "jobs", b"hi")
+    take(service.queue("jobs").consumer(), 1)[0].ack()
+    group = "kwire-mq-share-messages-jobs"
+    settings = world.cluster.call(lambda state, _: state.group_configs.of(group).configs)
+    assert settings["share.auto.offset.reset"] == "by_duration:PT3600.500S"
 
 
 def test_a_lock_that_the_brokers_refuse_names_the_remedy() -> None:
