@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from uuid import UUID
 
 from kwire.consumer import ConsumerRecord
-from kwire.errors import KwireError
+from kwire.errors import DeliveryError, KwireError
 from kwire.queue.envelope import Envelope
 from kwire.queue.markers import FIRST_AT, ID, Headers, Identity
 from kwire.share import ShareRecord
@@ -155,6 +155,15 @@ def record_envelope(record: Record) -> Envelope:
     if not envelope.id:  # sent by another program
         envelope.id = f"{record.topic}-{record.partition}-{record.offset}"
     return envelope
+
+
+def may_pass(error: KwireError) -> bool:
+    """Return whether what was tried may succeed later.
+
+    A marker that was not delivered is one of these: its message is read and marked again, and a marker that is in the
+    log twice does no harm.
+    """
+    return error.is_retriable or isinstance(error, DeliveryError)
 
 
 class Backend(ABC):

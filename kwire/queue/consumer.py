@@ -20,7 +20,7 @@ from kwire.arguments import check_timeout, is_int, wrong_type
 from kwire.cluster.waiting import BLOCKING, BlockingContext, Signal, Waiter, blocking, not_awaited, run_blocking
 from kwire.consumer.signals import consumers
 from kwire.errors import ClosedError, KwireError, LeaseLostError, SettledError
-from kwire.queue.backend import Backend, Delivery
+from kwire.queue.backend import Backend, Delivery, may_pass
 from kwire.queue.message import Message, MessageClient
 from kwire.queue.metrics import ConsumerCounters
 
@@ -444,7 +444,7 @@ class QueueConsumerClient(Generic[M]):
         except ClosedError:
             self._is_stopped = True
         except KwireError as error:
-            if not error.is_retriable:
+            if not may_pass(error):
                 self._failure = error
                 self.stop()
                 return None

@@ -37,6 +37,7 @@ from kwire.errors import (
 )
 from kwire.producer import Message, ProduceResponse
 from kwire.producer.methods import ProducerMethods
+from kwire.queue.backend import may_pass
 from kwire.queue.envelope import Envelope, dead_letter_headers, redelivery_headers
 from kwire.queue.markers import NO_TOPIC_ID, Identity, Marker, MarkerType, encode_marker, skim_marker
 from kwire.queue.metrics import TrackerCounters
@@ -109,7 +110,7 @@ class TrackerClient:
                 except (ClosedError, ConfigurationError):
                     raise
                 except KwireError as error:
-                    if not getattr(error, "is_retriable", False):
+                    if not may_pass(error):
                         raise
                     _log.warning("tracker of %s: %s", options.marker_topic, error)
         finally:
@@ -128,7 +129,7 @@ class TrackerClient:
             except (ClosedError, ConfigurationError):
                 raise
             except KwireError as error:
-                if not getattr(error, "is_retriable", False):
+                if not may_pass(error):
                     raise
                 failures += 1
                 _log.warning("tracker of %s waits for the brokers: %s", self._options.marker_topic, error)

@@ -20,7 +20,7 @@ from kwire.consumer import ConsumerRecord
 from kwire.consumer.group_client import GroupClient
 from kwire.errors import ClosedError, KwireError, LeaseLostError, SettledError
 from kwire.producer import Producer as RecordProducer
-from kwire.queue.backend import Backend
+from kwire.queue.backend import Backend, may_pass
 from kwire.queue.metrics import ConsumerCounters
 from kwire.queue.service import ServiceClient
 from kwire.queue.tracker import TrackerClient
@@ -289,7 +289,7 @@ class QueueProcess(ABC):
 
     def _is_excused(self, error: KwireError) -> bool:
         """Return whether a program may end with this error, which it can retry or a fault has caused."""
-        if getattr(error, "is_retriable", False):
+        if may_pass(error):
             return True
         cause: BaseException | None = error
         while cause is not None:

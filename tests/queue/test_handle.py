@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 from kwire.aio import queue as aio
-from kwire.broker import Refuse
+from kwire.broker import Disconnect, Refuse
 from kwire.errors import ClosedError, ErrorCode, KwireError
 from kwire.protocol import ApiKey
 from kwire.queue import Message
@@ -82,6 +82,24 @@ def test_handle_goes_on_after_a_rebalance_that_refuses_its_commit(
     consumer = service.queue("jobs").consumer()
     api = ApiKey.TXN_OFFSET_COMMIT if is_transactional else ApiKey.OFFSET_COMMIT
     world.cluster.add_fault(Refuse(code), api=api, times=1)
+    got: list[bytes | None] = []
+
+    def handle(message: Message) -> None:
+        got.append(message.payload)
+        consumer.stop()
+
+    consumer.handle(handle)
+    assert got == [b"hi"]
+    assert consumer.metrics().resets == 1
+
+
+def test_handle_goes_on_after_a_marker_that_may_be_in_the_log(world: World) -> None:
+    """The producer must not send it again; the consumer reads the message again, and marks it again."""
+    service = world.service(redelivery_timeout_ms=60_000)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    for effect in (Disconnect(applied=True), Refuse(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)):
+        world.cluster.add_fault(effect, api=ApiKey.PRODUCE, topic="markers", times=1)
     got: list[bytes | None] = []
 
     def handle(message: Message) -> None:
