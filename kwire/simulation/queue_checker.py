@@ -193,7 +193,7 @@ class QueueChecker:
             cause = "close" if closing is not None else "crash"
         elif closing is not None and closing <= event.at:
             cause = "close"
-        elif self._was_redelivered(before) and not self.promises.is_transactional:
+        elif not self.promises.is_transactional and (self._was_redelivered(before) or self._was_redelivered(event)):
             cause = "start"  # of a consumer that died before it committed: the next one read the record again
         elif self.history.frozen[before.process] or event.at - before.at >= self.promises.max_processing_ms / 1000:
             cause = "lease"

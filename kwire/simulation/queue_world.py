@@ -37,6 +37,8 @@ from kwire.simulation.world import SpinningError, Trace, World
 
 # How long everything may take to be acknowledged once the faults are over: leases, back-offs, dead connections.
 _SETTLING_SECONDS = 120.0
+# A tracker that starts has its partitions after this time, where nothing disturbs the group.
+_TAKEOVER_SECONDS = 2.0
 _CLOSING_SECONDS = 70.0
 # Faults that cannot end the lease of a consumer that lives.
 _GENTLE = (KillAtRequest, JumpClock, JumpBrokerClocks, AddPartitions)
@@ -281,9 +283,18 @@ class QueueRun:
             timeout_ms=self.options.redelivery_timeout_ms,
             max_processing_ms=self.options.max_processing_ms,
             max_deliveries=self.options.max_deliveries,
-            is_gentle=kinds <= set(_GENTLE),
+            is_gentle=kinds <= set(_GENTLE) and not self._may_replay_a_jump(),
             is_true_clock=JumpBrokerClocks not in kinds,
         )
+
+    def _may_replay_a_jump(self) -> bool:
+        """Return whether a tracker may get a partition after a broker's clock has jumped.
+
+        It cannot tell the jump from a time without trackers, after which messages are overdue.
+        """
+        jumps = [one.at for one in self.plan.disturbances if isinstance(one, JumpBrokerClocks)]
+        starts = [one.starts_at for one in self.plan.members if cast(QueueMemberPlan, one).role == "tracker"]
+        return bool(jumps) and max(starts, default=0.0) + _TAKEOVER_SECONDS > min(jumps)
 
     def _coverage(self, causes: Counter[str]) -> Counter[str]:
         found = Counter({f"fault: {name}": count for name, count in self.injector.hits.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -117,6 +118,19 @@ def test_a_redelivery_before_the_deadline_of_a_second_start_is_found() -> None:
     world.mark(START, 0, 0.5, after=1_000)
     world.again(1.3)
     assert "redelivered early" in world.kinds()
+
+
+def test_a_record_that_is_read_again_after_its_redelivery_is_explained() -> None:
+    """Its consumer died between START and commit; another got the redelivered message first, and then the record."""
+    world = World()
+    world.history.events.clear()
+    world.again(1.5)
+    world.mark(START, 0, 2.0, after=1_000)
+    world.history.add(2.1, "handed", "c.1", "m", (0, 0), 1)
+    world.history.add(2.2, "acked", "c.1", "m", (0, 0), 1)
+    assert world.kinds() == set()
+    world.promises = replace(world.promises, is_transactional=True)
+    assert "mode" in world.kinds()
 
 
 def test_a_redelivery_after_the_end_is_found() -> None:
