@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from uuid import UUID
 
 from kwire.consumer import ConsumerRecord
-from kwire.errors import DeliveryError, KwireError
+from kwire.errors import AbortableError, DeliveryError, KwireError
 from kwire.queue.envelope import Envelope
 from kwire.queue.markers import FIRST_AT, ID, Headers, Identity
 from kwire.share import ShareRecord
@@ -161,8 +161,10 @@ def may_pass(error: KwireError) -> bool:
     """Return whether what was tried may succeed later.
 
     A marker that was not delivered is one of these: its message is read and marked again, and a marker that is in the
-    log twice does no harm.
+    log twice does no harm. A transaction that was aborted is tried again if its cause may pass.
     """
+    if isinstance(error, AbortableError) and isinstance(error.__cause__, KwireError):
+        return may_pass(error.__cause__)
     return error.is_retriable or isinstance(error, DeliveryError)
 
 

@@ -93,9 +93,10 @@ def test_handle_goes_on_after_a_rebalance_that_refuses_its_commit(
     assert consumer.metrics().resets == 1
 
 
-def test_handle_goes_on_after_a_marker_that_may_be_in_the_log(world: World) -> None:
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_handle_goes_on_after_a_marker_that_may_be_in_the_log(world: World, is_transactional: bool) -> None:
     """The producer must not send it again; the consumer reads the message again, and marks it again."""
-    service = world.service(redelivery_timeout_ms=60_000)
+    service = world.service(transactional=is_transactional, redelivery_timeout_ms=60_000)
     put(service, "jobs", b"hi")
     consumer = service.queue("jobs").consumer()
     for effect in (Disconnect(applied=True), Refuse(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)):
