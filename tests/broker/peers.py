@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -32,11 +35,12 @@ POLL_SECONDS = 0.5
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-def run(command: Sequence[str], input: str | None = None) -> str:
+def run(command: Sequence[str], input: str | None = None, **environment: str) -> str:
     """Run a program that must succeed, and return its standard output."""
     done = subprocess.run(
-        command, input=input, capture_output=True, text=True, timeout=2 * PATIENCE_SECONDS, check=False
-    )
+        command, input=input, capture_output=True, text=True, timeout=2 * PATIENCE_SECONDS, check=False,
+        env={**os.environ, **environment},
+    )  # fmt: skip
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
 
@@ -44,6 +48,7 @@ def run(command: Sequence[str], input: str | None = None) -> str:
 class Confluent:
     """confluent-kafka: librdkafka."""
 
+    codecs: Sequence[str] = CODECS
     has_headers = True
     has_null_headers = True
 
@@ -96,6 +101,7 @@ def leaks() -> Iterator[None]:
 class KafkaPython:
     """kafka-python. It rejects headers without a value."""
 
+    codecs: Sequence[str] = CODECS
     has_headers = True
     has_null_headers = False
 
@@ -130,6 +136,7 @@ class KafkaPython:
 class AioKafka:
     """aiokafka."""
 
+    codecs: Sequence[str] = CODECS
     has_headers = True
     has_null_headers = True
 
@@ -169,6 +176,7 @@ class AioKafka:
 class Kcat:
     """kcat. A line is a record, so keys and values are text and never null."""
 
+    codecs: Sequence[str] = CODECS
     has_headers = False
 
     def __init__(self) -> None:
@@ -188,6 +196,7 @@ class Kcat:
 class Console:
     """Kafka's own console tools, of any version, run from its jars."""
 
+    codecs: Sequence[str] = CODECS
     has_headers = False
 
     def __init__(self, version: str = "4.3.1") -> None:
@@ -222,6 +231,88 @@ class Console:
         command = [*self.java, tool, "--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"]
         prints = ["--formatter-property" if new else "--property", "print.key=true"]
         return items_of(run([*command, "--max-messages", str(count), *prints, *more]))
+
+
+class _Program:
+    """A producer and a consumer in another language. A line is a record, so keys and values are text and never null.
+
+    The options of `send` and `receive` are those of the program, which its first lines describe.
+    """
+
+    has_headers = False
+
+    def __init__(self, command: Sequence[str], **environment: str) -> None:
+        self._command = command
+        self._environment = environment
+
+    def write(self, bootstrap: str, topic: str, items: Sequence[Item], *, codec: str, idempotent: bool) -> None:
+        self.send(bootstrap, topic, items, codec=codec, idempotent=idempotent, partition=0)
+
+    def read(self, bootstrap: str, topic: str, count: int) -> list[Item]:
+        return self.receive(bootstrap, topic, count)
+
+    def send(self, bootstrap: str, topic: str, items: Sequence[Item], **options: Any) -> None:
+        lines = "".join(f"{(key or b'').decode()}\t{(value or b'').decode()}\n" for key, value, _ in items)
+        self._run(lines, bootstrap=bootstrap, topic=topic, role="write", **options)
+
+    def receive(self, bootstrap: str, topic: str, count: int, **options: Any) -> list[Item]:
+        return items_of(self._run(None, bootstrap=bootstrap, topic=topic, role="read", count=count, **options))
+
+    def _run(self, input: str | None, **options: Any) -> str:
+        return run([*self._command, json.dumps(options)], input, **self._environment)
+
+
+class FranzGo(_Program):
+    """franz-go."""
+
+    codecs = CODECS
+
+    def __init__(self) -> None:
+        super().__init__([built_franz_go("peer")])
+
+
+class KafkaJs(_Program):
+    """kafkajs, which reads only as a member of a group."""
+
+    codecs = ("none", "gzip")
+
+    def __init__(self) -> None:
+        source = Path(__file__).parent / "kafkajs"
+        super().__init__(["node", str(source / "peer.js")], NODE_PATH=str(_kafkajs(source) / "node_modules"))
+
+    def read(self, bootstrap: str, topic: str, count: int) -> list[Item]:
+        return self.receive(bootstrap, topic, count, group="readers")
+
+
+@functools.cache
+def built_franz_go(program: str) -> str:
+    """Build a program of tests/franzgo, and return its path; skip the test where there is no Go."""
+    go = shutil.which("go")
+    if go is None:
+        missing("go is not on PATH: tools/env go")
+    built = ROOT / ".cache" / f"franzgo-{program}"
+    command = [go, "build", "-o", str(built), f"./{program}"]
+    done = subprocess.run(command, cwd=ROOT / "tests" / "franzgo", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return str(built)
+
+
+@functools.cache
+def _kafkajs(source: Path) -> Path:
+    """Install kafkajs at its first use, and return the folder; skip the test where there is no Node."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        missing("node and npm are not on PATH: tools/env node")
+    folder = ROOT / ".cache" / "kafkajs"
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = (source / "package.json").read_text()
+    manifest = folder / "package.json"
+    if not (folder / "node_modules" / "kafkajs").is_dir() or manifest.read_text() != wanted:
+        manifest.write_text(wanted)
+        command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            missing(f"kafkajs could not be installed: {done.stderr.strip()[-300:]}")
+    return folder
 
 
 def items_of(output: str) -> list[Item]:

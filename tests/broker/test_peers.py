@@ -18,13 +18,14 @@ from kwire.broker import Cluster
 from kwire.records import Compression, decode_batches, encode_batch
 from tests.broker.conftest import StartCluster
 from tests.broker.peers import (
-    CODECS,
     PATIENCE_SECONDS,
     POLL_SECONDS,
     AioKafka,
     Confluent,
     Console,
+    FranzGo,
     Item,
+    KafkaJs,
     KafkaPython,
     Kcat,
     kafka,
@@ -33,7 +34,10 @@ from tests.broker.peers import (
 )
 from tests.broker.test_cluster import certificates
 
-PEERS = [Confluent, KafkaPython, AioKafka, Kcat, pytest.param(Console, marks=pytest.mark.live)]
+PEERS = [
+    Confluent, KafkaPython, AioKafka, Kcat,
+    *(pytest.param(one, marks=pytest.mark.live) for one in (Console, FranzGo, KafkaJs)),
+]  # fmt: skip
 OLD_KAFKAS = ["0.11.0.3", "1.1.1", "2.8.2"]
 
 WRITTEN_MS = 1_700_000_000_000
@@ -75,7 +79,7 @@ def fill(cluster: Cluster, topic: str, items: Sequence[Item], codec: Compression
 def test_records_written_by_a_peer_are_in_the_log(cluster: Cluster, make: Callable[[], Any]) -> None:
     peer = make()
     items = items_for(peer)
-    codecs = [(codec, True) for codec in CODECS] if make is not Console else [("zstd", True)]
+    codecs = [(codec, True) for codec in peer.codecs] if make is not Console else [("zstd", True)]
     for codec, idempotent in [*codecs, ("none", False)]:
         cluster.delete_topic("t")
         cluster.create_topic("t", 1)
@@ -90,9 +94,10 @@ def test_records_written_by_a_peer_are_in_the_log(cluster: Cluster, make: Callab
 def test_a_peer_reads_the_records_in_the_log(cluster: Cluster, make: Callable[[], Any]) -> None:
     peer = make()
     items = ITEMS if peer.has_headers else LINES
-    for codec in CODECS:
+    for codec in peer.codecs:
         fill(cluster, "t", items, Compression.of(codec))
-    assert peer.read(cluster.bootstrap, "t", len(items) * len(CODECS)) == items * len(CODECS)
+    times = len(peer.codecs)
+    assert peer.read(cluster.bootstrap, "t", len(items) * times) == items * times
 
 
 @pytest.mark.live

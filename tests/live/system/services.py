@@ -6,9 +6,7 @@ What their event handlers assert is raised by the next wait, and by `stop_all`.
 
 from __future__ import annotations
 
-import functools
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +18,7 @@ from pathlib import Path
 from brokers.cluster import KafkaCluster
 from brokers.java import java_command
 
-from tests.conftest import missing
+from tests.broker.peers import built_franz_go
 from tests.live.system.handlers import (
     ConsumerEventHandler,
     ConsumerProtocolConsumerEventHandler,
@@ -32,8 +30,6 @@ from tests.live.system.handlers import (
 
 KWIRE = [sys.executable, "-c", "from kwire.cli import main; main()"]
 CONFLUENT = [sys.executable, str(Path(__file__).parent / "confluent_member.py")]
-FRANZ_GO = Path(__file__).parent / "franzgo"
-BUILT = Path(__file__).resolve().parents[3] / ".cache" / "franzgo"
 JAVA = "org.apache.kafka.tools.VerifiableConsumer"
 ASSIGNORS = "org.apache.kafka.clients.consumer."
 SHORT_NAMES = {"RangeAssignor": "range", "CooperativeStickyAssignor": "cooperative-sticky", "": "range"}
@@ -41,19 +37,6 @@ CLASSIC, CONSUMER = "classic", "consumer"
 PATIENCE_S = 120.0
 # Events that are kept of each process, to explain a failure.
 _TAIL = 12
-
-
-@functools.cache
-def franz_go() -> str:
-    """Build the member by franz-go, and return its path; skip the test where there is no Go."""
-    go = shutil.which("go")
-    if go is None:
-        missing("no go on PATH")
-    done = subprocess.run(
-        [go, "build", "-o", str(BUILT), "."], cwd=FRANZ_GO, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return str(BUILT)
 
 
 class Service:
@@ -238,7 +221,7 @@ class VerifiableConsumer(Service):
         if client == "confluent":
             return [*CONFLUENT, self.topic, json.dumps(self._librdkafka_settings(instance))]
         if client == "franz":
-            return [franz_go(), json.dumps(self._franz_go_settings(instance))]
+            return [built_franz_go("member"), json.dumps(self._franz_go_settings(instance))]
         own = ["--bootstrap-server", self.cluster.bootstrap, *shared]
         if self.protocol == CLASSIC:
             own += ["--session-timeout", str(self.session_s * 1000), "--assignment-strategy"]

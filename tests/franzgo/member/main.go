@@ -1,6 +1,6 @@
 // A member by franz-go that prints the events of a verifiable consumer.
 //
-//	franzgo '{"bootstrap": "...", "topic": "...", "group": "...", "protocol": "classic", "assignor": "range",
+//	member '{"bootstrap": "...", "topic": "...", "group": "...", "protocol": "classic", "assignor": "range",
 //	          "instance": "", "session_ms": 10000}'
 package main
 

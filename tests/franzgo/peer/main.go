@@ -1,0 +1,144 @@
+// A producer and a consumer by franz-go. Records are lines "key\tvalue": on stdin to write, on stdout as they are read.
+//
+//	peer '{"bootstrap": "...", "topic": "...", "role": "write", "codec": "zstd", "idempotent": true, "partition": 0,
+//	       "transaction": "", "batch": 1000}'
+//	peer '{"bootstrap": "...", "topic": "...", "role": "read", "count": 100, "group": "", "protocol": "classic"}'
+//
+// Without "partition" keys choose it; without "group" all partitions are read from their start. `batch` records make a
+// transaction. A member commits what it has read, and leaves.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+type settings struct {
+	Bootstrap   string `json:"bootstrap"`
+	Topic       string `json:"topic"`
+	Role        string `json:"role"`
+	Codec       string `json:"codec"`
+	Idempotent  bool   `json:"idempotent"`
+	Partition   *int32 `json:"partition"`
+	Transaction string `json:"transaction"`
+	Batch       int    `json:"batch"`
+	Count       int    `json:"count"`
+	Group       string `json:"group"`
+	Protocol    string `json:"protocol"`
+}
+
+var codecs = map[string]kgo.CompressionCodec{
+	"":       kgo.NoCompression(),
+	"none":   kgo.NoCompression(),
+	"gzip":   kgo.GzipCompression(),
+	"snappy": kgo.SnappyCompression(),
+	"lz4":    kgo.Lz4Compression(),
+	"zstd":   kgo.ZstdCompression(),
+}
+
+func fail(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// lines reads the records of stdin.
+func lines(chosen settings) []*kgo.Record {
+	var records []*kgo.Record
+	scanner := bufio.NewScanner(os.Stdin)
+	scanner.Buffer(nil, 16<<20)
+	for scanner.Scan() {
+		key, value, _ := bytes.Cut(scanner.Bytes(), []byte("\t"))
+		record := &kgo.Record{Topic: chosen.Topic, Key: bytes.Clone(key), Value: bytes.Clone(value)}
+		if chosen.Partition != nil {
+			record.Partition = *chosen.Partition
+		}
+		records = append(records, record)
+	}
+	fail(scanner.Err())
+	return records
+}
+
+func write(lifetime context.Context, chosen settings) {
+	options := []kgo.Opt{
+		kgo.SeedBrokers(strings.Split(chosen.Bootstrap, ",")...),
+		kgo.ProducerBatchCompression(codecs[chosen.Codec]),
+		kgo.ProducerLinger(20 * time.Millisecond),
+	}
+	if chosen.Partition != nil {
+		options = append(options, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	}
+	if !chosen.Idempotent {
+		options = append(options, kgo.DisableIdempotentWrite())
+	}
+	if chosen.Transaction != "" {
+		options = append(options, kgo.TransactionalID(chosen.Transaction))
+	}
+	client, err := kgo.NewClient(options...)
+	fail(err)
+	defer client.Close()
+	records := lines(chosen)
+	if chosen.Transaction == "" {
+		fail(client.ProduceSync(lifetime, records...).FirstErr())
+		return
+	}
+	for start := 0; start < len(records); start += chosen.Batch {
+		fail(client.BeginTransaction())
+		few := records[start:min(start+chosen.Batch, len(records))]
+		fail(client.ProduceSync(lifetime, few...).FirstErr())
+		fail(client.EndTransaction(lifetime, kgo.TryCommit))
+	}
+}
+
+func read(lifetime context.Context, chosen settings) {
+	if chosen.Protocol == "consumer" { // KIP-848 is behind this value
+		lifetime = context.WithValue(lifetime, "opt_in_kafka_next_gen_balancer_beta", true) //nolint:staticcheck
+	}
+	options := []kgo.Opt{
+		kgo.WithContext(lifetime),
+		kgo.SeedBrokers(strings.Split(chosen.Bootstrap, ",")...),
+		kgo.ConsumeTopics(chosen.Topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	}
+	if chosen.Group != "" {
+		options = append(options, kgo.ConsumerGroup(chosen.Group), kgo.DisableAutoCommit())
+	}
+	client, err := kgo.NewClient(options...)
+	fail(err)
+	out := bufio.NewWriter(os.Stdout)
+	for found := 0; found < chosen.Count; {
+		fetches := client.PollFetches(lifetime)
+		fail(fetches.Err())
+		fetches.EachRecord(func(record *kgo.Record) {
+			found++
+			fmt.Fprintf(out, "%s\t%s\n", record.Key, record.Value)
+		})
+	}
+	fail(out.Flush())
+	if chosen.Group != "" {
+		fail(client.CommitUncommittedOffsets(lifetime))
+	}
+	client.Close()
+}
+
+func main() {
+	chosen := settings{Batch: 1000}
+	fail(json.Unmarshal([]byte(os.Args[1]), &chosen))
+	lifetime, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if chosen.Role == "write" {
+		write(lifetime, chosen)
+	} else {
+		read(lifetime, chosen)
+	}
+}
