@@ -8,6 +8,7 @@ from typing import Any
 
 from kwire.lint.contents import fetches, produced, topic_name
 from kwire.lint.rule import KEYS_MAX, Level, PerKey, Rule, Window, rule, thresholds
+from kwire.lint.tcp_facts import TcpConnection
 from kwire.lint.world import Seen
 from kwire.protocol import ApiKey
 
@@ -110,9 +111,10 @@ class AutoCreate(Rule):
 
 @rule("N05", "connection-churn", Level.WARN)
 class ConnectionChurn(Rule):
-    """A program opens connection after connection, each for a short time.
+    """A program opens connection after connection to a broker, each for a short time.
 
-    Each costs a handshake, TLS and SASL on both sides; brokers run out of sockets.
+    Each costs a handshake, TLS and SASL on both sides; brokers run out of sockets. Connections that are open at the
+    same time count once: a client may have several to each broker.
 
     Fix: keep one client and share it."""
 
@@ -125,14 +127,23 @@ class ConnectionChurn(Rule):
             if one.closed_at is not None and one.is_answered and client is not None:
                 by_program[client.program].append(one)
         for program, found in by_program.items():
-            window = Window()
-            most = self.limit["connections"]
-            dense = [one for one in found if window.add(one.began_at, most, self.limit["seconds"])]
             life = median(one.closed_at - one.began_at for one in found)
-            if dense and life < self.limit["life"]:
+            if life < self.limit["life"] and self._follow_closely(found):
                 text = f"{len(found)} connections, open for {life:.1f} s in the median"
                 packets = [one.packet for one in found[:3]]
                 self.report(program, text, packets=packets, at_ns=round(found[0].began_at * 1e9), client=program)
+
+    def _follow_closely(self, closed: list[TcpConnection]) -> bool:
+        """Return whether many connections to one broker followed one another within the time of the limit."""
+        ends: dict[str, float] = {}
+        windows: PerKey[str, Window] = PerKey(Window)
+        for end, began, broker in sorted((one.closed_at or 0.0, one.began_at, one.broker) for one in closed):
+            if began < ends.get(broker, 0.0):
+                continue
+            ends[broker] = end
+            if windows[broker].add(began, self.limit["connections"], self.limit["seconds"]):
+                return True
+        return False
 
 
 @rule("N06", "unanswered", Level.WARN)

@@ -17,7 +17,7 @@ import pytest
 import kwire
 from kwire.broker import Cluster
 from kwire.lint import Level, LintReport, lint_file
-from tests.broker.peers import Console
+from tests.broker.peers import Console, FranzGo, Item, KafkaJs
 from tests.lint.recorder import Recorder
 
 RECORDS = 2_000
@@ -105,15 +105,34 @@ def with_aiokafka(bootstrap: str) -> None:
     asyncio.run(run())
 
 
+ITEMS: list[Item] = [(b"%d" % number, VALUE % number, ()) for number in range(RECORDS)]
+
+
 def with_java(bootstrap: str) -> None:
     console = Console()
-    items = [(b"%d" % number, VALUE % number, ()) for number in range(RECORDS)]
-    console.write(bootstrap, "orders", items, codec="zstd", idempotent=True)
+    console.write(bootstrap, "orders", ITEMS, codec="zstd", idempotent=True)
     assert len(console.read(bootstrap, "orders", RECORDS, "--group", "g")) == RECORDS
 
 
+def with_franz_go(bootstrap: str) -> None:
+    peer = FranzGo()
+    peer.send(bootstrap, "orders", ITEMS, codec="zstd", idempotent=True)
+    peer.send(bootstrap, "orders", ITEMS, codec="lz4", idempotent=True, transaction="writer")
+    for protocol in ("classic", "consumer"):
+        read = peer.receive(bootstrap, "orders", 2 * RECORDS, group=protocol, protocol=protocol)
+        assert len(read) == 2 * RECORDS
+
+
+def with_kafkajs(bootstrap: str) -> None:
+    peer = KafkaJs()
+    peer.send(bootstrap, "orders", ITEMS, codec="gzip", idempotent=True)
+    peer.send(bootstrap, "orders", ITEMS, transaction="writer")
+    assert len(peer.receive(bootstrap, "orders", 2 * RECORDS, group="g")) == 2 * RECORDS
+
+
 CLIENTS = [
-    with_kwire, with_librdkafka, with_kafka_python, with_aiokafka, pytest.param(with_java, marks=pytest.mark.live),
+    with_kwire, with_librdkafka, with_kafka_python, with_aiokafka,
+    *(pytest.param(one, marks=pytest.mark.live) for one in (with_java, with_franz_go, with_kafkajs)),
 ]  # fmt: skip
 
 

@@ -691,6 +691,17 @@ def test_clients_with_the_same_id_are_told_apart(tmp_path: Path) -> None:
     assert one.subject == "app / billing"
 
 
+def test_connections_that_are_open_at_the_same_time_are_no_churn(tmp_path: Path) -> None:
+    """A program that starts four times in a minute, with eight connections each time."""
+    traffic = Traffic()
+    for began in (0, 5, 10, 15):
+        connections = [traffic.connection(began) for _ in range(8)]
+        for one in connections:
+            beat(one, began + 0.1)
+            one.closed(began + 1)
+    assert linted(traffic, tmp_path, select=["N05"]).findings == []
+
+
 def test_thresholds_and_rules_of_a_file(tmp_path: Path) -> None:
     traffic = Traffic()
     PLANTS["P03"](traffic, True)

@@ -2,8 +2,8 @@
 
 tools/tshark-table [CAPTURE...]
 
-Without captures it makes one for each client: kwire, librdkafka, kafka-python, aiokafka and Java's console tools use a
-real broker through `kwire tap`, which records them. Prints a table in Markdown.
+Without captures it makes one for each client: kwire, librdkafka, kafka-python, aiokafka, franz-go, kafkajs and Java's
+console tools use a real broker through `kwire tap`, which records them. Prints a table in Markdown.
 
 A frame is a request or a response. kwire has read it if it shows all fields; tshark has unless it complains of it:
 malformed, request missing, version not supported, wrong length. The exit code is 1 if kwire left a frame unread.
@@ -31,6 +31,7 @@ from rich.console import Console
 import kwire
 from kwire.capture import read_exchanges
 from kwire.tap import Tap
+from tests.broker.peers import FranzGo, Item, KafkaJs
 
 _TOPIC = "orders"
 _VALUE = b"a value of some length, number %d"
@@ -162,6 +163,23 @@ def _with_aiokafka(bootstrap: str, number: int) -> None:
     asyncio.run(run())
 
 
+def _with_franz_go(bootstrap: str, number: int) -> None:
+    peer = FranzGo()
+    peer.send(bootstrap, _TOPIC, _items(number), idempotent=True, transaction="orders-writer")
+    for protocol in ("classic", "consumer"):
+        peer.receive(bootstrap, _TOPIC, number, group=f"franz-go-{protocol}", protocol=protocol)
+
+
+def _with_kafkajs(bootstrap: str, number: int) -> None:
+    peer = KafkaJs()
+    peer.send(bootstrap, _TOPIC, _items(number), transaction="orders-writer")
+    peer.receive(bootstrap, _TOPIC, number, group="kafkajs")
+
+
+def _items(number: int) -> list[Item]:
+    return [(b"%d" % index, _VALUE % index, ()) for index in range(number)]
+
+
 def _with_java(cluster: KafkaCluster, bootstrap: str, number: int) -> None:
     lines = b"".join(_VALUE % index + b"\n" for index in range(number))
     cluster.run(
@@ -196,6 +214,8 @@ def record(folder: Path, number: int, console: Console) -> dict[str, Path]:
             "librdkafka": _with_librdkafka,
             "kafka-python": _with_kafka_python,
             "aiokafka": _with_aiokafka,
+            "franz-go": _with_franz_go,
+            "kafkajs": _with_kafkajs,
             "Java": lambda bootstrap, number: _with_java(cluster, bootstrap, number),
         }
         for name, use in clients.items():
