@@ -14,15 +14,22 @@ static uint32_t crc32_table[256];
 
 /* ---- topics ------------------------------------------------------------------------------------------------------ */
 
+/* A builder that ends here may run code, which may add a topic or a builder. */
+static void
+drop_builders(topic_t *topic)
+{
+    for (int index = 0; index < topic->open_capacity; index++) {
+        Py_CLEAR(topic->open[index]);
+    }
+    Py_CLEAR(topic->undesignated);
+    Py_CLEAR(topic->unrouted);
+}
+
 static void
 free_topic(PyObject *capsule)
 {
     topic_t *topic = PyCapsule_GetPointer(capsule, NULL);
-    for (int index = 0; index < topic->open_capacity; index++) {
-        Py_XDECREF(OBJECT(topic->open[index]));
-    }
-    Py_XDECREF(OBJECT(topic->undesignated));
-    Py_XDECREF(OBJECT(topic->unrouted));
+    drop_builders(topic);
     PyMem_Free(topic->open);
     PyMem_Free(topic->ring);
     PyMem_Free(topic);
@@ -85,6 +92,20 @@ accumulator_forget(accumulator_t *accumulator, PyObject *name)
     accumulator->last = NULL;
     Py_CLEAR(accumulator->last_name);
     return PyDict_DelItem(accumulator->topics, name) < 0 ? NULL : PyBool_FromLong(1);
+}
+
+PyObject *
+accumulator_drop_builders(accumulator_t *accumulator, PyObject *Py_UNUSED(none))
+{
+    PyObject *capsules = PyDict_Values(accumulator->topics);
+    for (Py_ssize_t index = 0; capsules != NULL && index < PyList_Size(capsules); index++) {
+        drop_builders(PyCapsule_GetPointer(PyList_GetItem(capsules, index), NULL));
+    }
+    if (capsules == NULL) {
+        return NULL;
+    }
+    Py_DECREF(capsules);
+    Py_RETURN_NONE;
 }
 
 builder_t **
@@ -843,6 +864,7 @@ static PyMethodDef accumulator_methods[] = {
     {"set_awaited", (PyCFunction)(void (*)(void))accumulator_await, METH_VARARGS, "(topic, is_awaited)"},
     {"limit", (PyCFunction)(void (*)(void))accumulator_limit, METH_VARARGS, "(topic, bytes_max)"},
     {"forget", (PyCFunction)accumulator_forget, METH_O, "Drop what is known of a topic; False: not now."},
+    {"drop_builders", (PyCFunction)accumulator_drop_builders, METH_NOARGS, "Drop the builders that records join."},
     {"route", (PyCFunction)(void (*)(void))accumulator_route, METH_VARARGS, "(topic, count, ring, waiting, apart)"},
     {NULL, NULL, 0, NULL},
 };

@@ -115,6 +115,8 @@ class ConsumerClient(TelemetryMethods):
         self._remains = Remains(self._name, self._runtime)
         self._when_dropped = weakref.finalize(self, self._remains.end)
         self._when_dropped.atexit = False  # then the loop thread ends itself, and a member leaves: `_leave_at_exit`
+        if not self._runtime.has_system_clock:  # a simulated world keeps its consumers, and this would keep the world
+            self._when_dropped.detach()
         self._commits = self._set_up_group()
         self._interceptors: ConsumerInterceptors | None = None
         if self._options.interceptors:

@@ -52,7 +52,7 @@ class Remains:
     def end(self) -> None:
         """Leave the group and close the loop thread. Never waits. The finalizer of a consumer calls it."""
         runtime = self._runtime
-        if runtime.is_forked or runtime.is_closed or not runtime.has_system_clock:
+        if runtime.is_forked or runtime.is_closed:
             return
         is_running = runtime.is_running
         with suppress(ClosedError):  # it is ending just now

@@ -470,6 +470,16 @@ class RecordAccumulator:
             self._topics.pop(topic, None)
             return True
 
+    def drop_builders(self) -> None:
+        """Drop the builders that records join: the sender has ended.
+
+        A builder leads to its producer. In C the garbage collector does not look into it, and would find no cycle.
+        """
+        with self._lock:
+            for state in self._topics.values():
+                state.joined = None
+                state.open.clear()
+
     def route(self, topic: str, count: int, ring: Iterable[int], waiting: Iterable[BatchBuilder], apart: bool) -> None:
         """Set a topic's partition count, and the `ring` of partitions used in turn where there is no hash.
 

@@ -370,6 +370,7 @@ class Sender:
                     self._handler.fail_delivery(batch, "the producer was closed before it was delivered", why)
         if self.transaction is not None:
             self.transaction.closed(error)
+        self._buffer_pool.accumulator.drop_builders()
         self._topics.clear()
         self._names = None
         self._unsettled.clear()

@@ -235,11 +235,10 @@ class SimulatedThread:
         """Do nothing: no simulated client shares its loop."""
 
     def close(self, timeout: float | None = None) -> None:
-        """End at once: all connections close, and what waits fails."""
-        if not self.is_closed:
-            self.is_closed, self.is_running = True, False
-            self.loop.stop()
-            self.event_loop.close(ClosedError("the client was closed"))
+        """End at once: all connections close, and what waits fails; also what a silent `kill` left as it was."""
+        self.is_closed, self.is_running = True, False
+        self.loop.stop()
+        self.event_loop.close(ClosedError("the client was closed"))
 
     def kill(self, *, is_silent: bool) -> None:
         """End without a word. The connections close, as the system does it, or with `is_silent` stay open."""
