@@ -109,6 +109,7 @@ class ClassicMembership(GroupMember):
         self._round: object | None = None  # the JoinGroup or SyncGroup on its way; an older one's response is ignored
         self._assign: Callable[[float], bool] | None = None  # the leader's work while it waits for metadata
         self._is_leader = False
+        self._has_leader = True  # False: the coordinator made the assignment, in a group with members of KIP-848
         self._group_topics: frozenset[str] = frozenset()  # of all members, for the leader
         self._assigned_from: TopicRacks = {}  # the metadata that the leader's last assignment was made from
         self._must_review = False  # the assignment of the group is that of an earlier process: see `_review_request`
@@ -241,7 +242,8 @@ class ClassicMembership(GroupMember):
         """Demand another round if the last one was made from what is no longer so."""
         if self._demand is None and self._topics != self._joined_topics:
             self._demand_rejoin("the subscription changed")
-        if self._demand is None and self._is_leader and self._watch.racks(self._group_topics) != self._assigned_from:
+        watches = self._is_leader or not self._has_leader
+        if self._demand is None and watches and self._watch.racks(self._group_topics) != self._assigned_from:
             self._demand_rejoin("the partitions of the group's topics changed")
 
     def _set_topics(self, topics: frozenset[str]) -> None:
@@ -394,12 +396,15 @@ class ClassicMembership(GroupMember):
         self._heartbeat_at = now + self.options.heartbeat_interval_ms / 1000
         name = response.protocol_name
         self._is_leader = response.leader == response.member_id
+        self._has_leader = bool(response.leader)
         self._must_review = False
         _log.info(
             "group %s, generation %d: joined as %s with assignor %s%s",
             self.options.group, self.epoch, self.member_id, name, ", leads it" if self._is_leader else "",
         )  # fmt: skip
         if not self._is_leader:
+            if not self._has_leader:
+                self._watch_own_topics()
             self._sync(name, {}, round_)
             return
         try:
@@ -412,6 +417,15 @@ class ClassicMembership(GroupMember):
         self._group_topics = frozenset(subscribed_topics(members))
         self._demanded_at = now
         self._assign = partial(self._lead, name, members, round_, response.skip_assignment)
+
+    def _watch_own_topics(self) -> None:
+        """Watch the partitions of the member's topics, as a leader does.
+
+        The group may become a classic one without another round: when a static member of the classic protocol takes
+        the place of the last one of KIP-848. It has a leader then, which does not know that it is.
+        """
+        self._group_topics = self._topics
+        self._assigned_from = self._watch.racks(self._group_topics)
 
     def _lead(
         self, name: str, members: Mapping[str, MemberSubscription], round_: object, skip: bool, now: float
@@ -600,7 +614,7 @@ class ClassicMembership(GroupMember):
         _log.info("group %s, generation %d: %s", self.options.group, self.epoch, reason)
         self._end_round()
         self.set_generation(self.member_id if keep_id else "", -1)
-        self._is_leader = False
+        self._is_leader, self._has_leader = False, True
         self.state = MemberState.UNJOINED
         self._demand_rejoin(reason)
         self.steps.lose(lambda now: None, self._now)

@@ -108,6 +108,8 @@ class ConsumerMembership(GroupMember):
         self._sent_topics: list[str] | None = None  # what the coordinator has of each
         self._sent_regex: str | None = None
         self._sent_owned: frozenset[tuple[UUID, int]] | None = None
+        # A target was reached. The coordinator waits to hear so, even if the same partitions were owned before.
+        self._must_report = False
         self._unreleased_since: float | None = None
         self._error_polls = -1  # the poll that got the last error that is no end
         self._outbox: list[PendingRequest] = []
@@ -285,6 +287,7 @@ class ConsumerMembership(GroupMember):
         return next((topic for (topic, _), owned in self._owned_ids.items() if owned == topic_id), None)
 
     def _reconciled(self, now: float) -> None:
+        self._must_report = True
         if self.state is MemberState.RECONCILING:
             self._move(MemberState.ACKNOWLEDGING)
 
@@ -334,7 +337,7 @@ class ConsumerMembership(GroupMember):
             regex = ""
         owned = frozenset((self._owned_ids[key], key[1]) for key in self.steps.owned if key in self._owned_ids)
         # Not while a revocation is under way: the coordinator would believe that it is over.
-        has_owned = is_full or (owned != self._sent_owned and self.steps.is_idle)
+        has_owned = is_full or (self.steps.is_idle and (self._must_report or owned != self._sent_owned))
         has_topics, has_regex = is_full or topics != self._sent_topics, is_full or regex != self._sent_regex
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.options.group,
@@ -352,6 +355,7 @@ class ConsumerMembership(GroupMember):
         self._sent_topics, self._sent_regex = topics, regex
         if has_owned:
             self._sent_owned = frozenset() if is_joining else owned
+            self._must_report = False
         self._is_urgent = self._must_be_full = False
         if self.state is MemberState.ACKNOWLEDGING:
             # A target may have come while the callback of the one before ran.
@@ -360,7 +364,9 @@ class ConsumerMembership(GroupMember):
 
     def _handle_heartbeat(self, response: ConsumerGroupHeartbeatResponse, now: float) -> None:
         self._attempts, self._unreleased_since = 0, None
-        if response.member_epoch != self.epoch or response.assignment is not None:
+        target = None if response.assignment is None else _target(response.assignment)
+        # A member that owns nothing gets its empty target with each response: it sends all.
+        if response.member_epoch != self.epoch or target not in (None, self._target):
             self._pace.changed()
         self._heartbeat_at = now + self._pace.wait((response.heartbeat_interval_ms or _INTERVAL_MS) / 1000)
         self._not_before = now + response.throttle_time_ms / 1000
@@ -369,13 +375,7 @@ class ConsumerMembership(GroupMember):
         if response.member_epoch != self.epoch:
             self.set_generation(self.member_id, response.member_epoch)
         is_joining = self.state is MemberState.JOINING
-        if response.assignment is not None:
-            target = frozenset(
-                (topic.topic_id, partition)
-                for topic in response.assignment.topic_partitions
-                for partition in topic.partitions
-                if partition >= 0
-            )
+        if target is not None:
             self._set_target(target, now)
         if is_joining and self.state is MemberState.JOINING:
             self._move(MemberState.STABLE)
@@ -518,6 +518,15 @@ class ConsumerMembership(GroupMember):
         return PendingRequest(
             self.route, ConsumerGroupHeartbeatRequest, build, done, timeout_ms=timeout_ms, connection=connection
         )
+
+
+def _target(assignment: ConsumerGroupHeartbeatResponse.Assignment) -> frozenset[tuple[UUID, int]]:
+    return frozenset(
+        (topic.topic_id, partition)
+        for topic in assignment.topic_partitions
+        for partition in topic.partitions
+        if partition >= 0
+    )
 
 
 def _topic_partitions(owned: frozenset[tuple[UUID, int]]) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:

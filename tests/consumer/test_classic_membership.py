@@ -272,6 +272,15 @@ def test_followers_leave_more_partitions_to_the_leader() -> None:
     assert world.turn() == []
 
 
+def test_a_member_of_a_group_without_a_leader_notices_more_partitions() -> None:
+    """The coordinator divided them; it may have made the group a classic one since, without another round."""
+    world = World()
+    world.joined(*T, leader="")
+    assert world.turn() == []
+    world.view.snapshot = snapshot({"t": [(1, 7)] * 5}, ids=IDS)
+    assert [one.name for one in world.turn()] == ["JoinGroup"]
+
+
 def test_eager_members_revoke_everything_before_they_join() -> None:
     world = World(assignors=("range", "cooperative-sticky"))
     world.joined(*T)
