@@ -60,7 +60,8 @@ class _Tracked:
     is_released: bool = False
     ended_at: float | None = None
     starts: int = 0
-    redelivered_at: float | None = None
+    redeliveries: int = 0
+    redelivered_at: float | None = None  # when it last was
 
 
 @dataclass(slots=True)
@@ -70,6 +71,7 @@ class QueueChecker:
     causes: Counter[str] = field(default_factory=Counter)
     _tracked: dict[Identity, _Tracked] = field(default_factory=dict)
     _by_place: dict[tuple[int, int], _Tracked] = field(default_factory=dict)
+    _copied_twice: set[str] = field(default_factory=set)  # ids of messages with two redeliveries of one record
     _found: list[Anomaly] = field(default_factory=list)
 
     def anomalies(self) -> list[Anomaly]:
@@ -80,6 +82,7 @@ class QueueChecker:
         for record in history.records:
             by_topic[record.topic].append(record)
         self._markers(by_topic[TOPICS["markers"]])
+        self._find_copies(by_topic[TOPICS["messages"]])
         self._handed_out()
         self._ends(by_topic[TOPICS["messages"]], by_topic[TOPICS["dead"]])
         return self._found
@@ -114,6 +117,7 @@ class QueueChecker:
                 before, known = known, _Tracked(at if known is None else known.started_at)
                 if before is not None:
                     known.redelivered_at, known.starts = before.redelivered_at, before.starts
+                    known.redeliveries = before.redeliveries
                 self._tracked[marker.identity] = self._by_place[place] = known
             known.starts += 1
             known.is_released = False
@@ -126,6 +130,7 @@ class QueueChecker:
             known.ended_at = at
             if is_tracker:
                 known.redelivered_at = at
+                known.redeliveries += 1
                 if self.promises.is_true_clock and clock_ms + _EARLY_MS < known.deadline_ms:
                     early = known.deadline_ms - clock_ms
                     self._find(
@@ -135,6 +140,16 @@ class QueueChecker:
             known.deadline_ms = deadline_ms
         elif marker.type == MarkerType.RELEASE:
             known.deadline_ms, known.is_released = deadline_ms, True
+
+    def _find_copies(self, messages: Sequence[ConsumerRecord]) -> None:
+        """Find the messages of which two copies are valid.
+
+        A consumer died between START and commit, its lease ended, and the next consumer read the record again.
+        """
+        for record in messages:
+            tracked = self._by_place.get((record.partition, record.offset))
+            if tracked is not None and tracked.redeliveries > 1:
+                self._copied_twice.add(Envelope.read(record.headers).id)
 
     # -- what consumers got
 
@@ -193,7 +208,9 @@ class QueueChecker:
             cause = "close" if closing is not None else "crash"
         elif closing is not None and closing <= event.at:
             cause = "close"
-        elif not self.promises.is_transactional and (self._was_redelivered(before) or self._was_redelivered(event)):
+        elif not self.promises.is_transactional and (
+            event.id in self._copied_twice or self._was_redelivered(before) or self._was_redelivered(event)
+        ):
             cause = "start"  # of a consumer that died before it committed: the next one read the record again
         elif self.history.frozen[before.process] or event.at - before.at >= self.promises.max_processing_ms / 1000:
             cause = "lease"

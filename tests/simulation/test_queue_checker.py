@@ -99,6 +99,24 @@ def test_a_duplicate_after_a_start_without_a_commit_is_no_anomaly_at_least_once(
     assert ("duplicate" in world.kinds()) is is_transactional
 
 
+@pytest.mark.parametrize("is_transactional", [True, False])
+def test_two_redeliveries_of_a_record_explain_two_copies_at_least_once(is_transactional: bool) -> None:
+    """A consumer died between START and commit; the next one read the record again, and its lease ended, too."""
+    world = World(is_transactional=is_transactional, is_gentle=True, max_deliveries=5)
+    world.history.events.clear()
+    for copy, at in ((1, 2.0), (2, 4.0)):
+        if copy == 2:
+            world.mark(START, 0, at - 1.5, after=1_000)
+        world.record("messages", b"m....", copy, at, Envelope("m", first_at=100, deliveries=1).headers())
+        world.mark(END, 0, at, is_tracker=True)
+    world.commit(3, 4.0)
+    for copy, at in ((1, 5.0), (2, 6.0)):
+        world.mark(START, copy, at - 0.5, after=1_000)
+        world.history.add(at, "handed", f"c.{copy}", "m", (0, copy), 2)
+        world.history.add(at + 0.1, "acked", f"c.{copy}", "m", (0, copy), 2)
+    assert world.kinds() == ({"duplicate"} if is_transactional else set())
+
+
 def test_a_redelivery_before_the_deadline_is_found() -> None:
     world = World()
     world.again(1.0)
