@@ -381,6 +381,7 @@ class TrackedPartition:
     async def _redeliver(self, producer: ProducerMethods, due: Sequence[InProgress]) -> None:
         counts: list[str] = []
         sent: list[tuple[InProgress, ProduceResponse]] = []
+        ends: list[tuple[Identity, ProduceResponse]] = []
         try:
             await producer._begin(_CALL_SECONDS)
             for entry in due:
@@ -388,6 +389,7 @@ class TrackedPartition:
                 counts.append(count)
                 responses = await producer._send_all([end] if message is None else [end, message])
                 sent.append((entry, responses[-1]))
+                ends.append((entry.identity, responses[0]))
             ended = frozenset(entry.identity for entry in due)
             offset = self.state.commit_offset(ended)
             await producer._send_offsets({self._key: offset}, self._consumer.group_metadata(), _CALL_SECONDS)
@@ -401,9 +403,9 @@ class TrackedPartition:
         self._counters.lateness_ms = self.state.clock_ms - max(entry.deadline_ms for entry in due)
         for name in counts:
             setattr(self._counters, name, getattr(self._counters, name) + 1)
-        for entry in due:
-            self._unfit.discard(entry.identity)
-            self.state.end(entry.identity)
+        for identity, response in ends:
+            self._unfit.discard(identity)
+            self.state.end(identity, response.result().offset)  # its transaction is committed: it does not wait
 
     async def _abort(
         self, producer: ProducerMethods, error: KwireError, due: Sequence[InProgress],

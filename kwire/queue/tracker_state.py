@@ -119,6 +119,7 @@ class TrackerState:
         self._barrier: int | None = None
         self._by_place: dict[tuple[UUID, int], _Place] = {}
         self._count = 0
+        self._ended: dict[Identity, int] = {}  # the offsets of ENDs that are committed and not read yet
         self._forget_slots()
 
     def _forget_slots(self) -> None:
@@ -188,6 +189,10 @@ class TrackerState:
         self.position = offset + 1
         appended_ms = self._advance(timestamp_ms, now)
         if marker is None:
+            return
+        if self._ended and offset <= self._ended.get(marker.identity, -1):
+            if offset == self._ended[marker.identity]:
+                del self._ended[marker.identity]
             return
         slot = self._slot(marker.identity)
         if marker.type == MarkerType.START:
@@ -265,8 +270,15 @@ class TrackerState:
         elif len(self._order) > _VOID_TIMES * self._count + _VOID_MAX:
             self._rebuild_order()
 
-    def end(self, identity: Identity) -> None:
-        """Remove a message whose END is committed. Nothing happens if it has ended already."""
+    def end(self, identity: Identity, offset: int) -> None:
+        """Remove a message whose END, at `offset`, is committed. Markers of it that stand before the END are void.
+
+        A consumer that died may not have committed: another one reads the record again, and writes a START, while the
+        redelivery is under way. Nothing happens if the END was read already.
+        """
+        if offset < self.position:
+            return
+        self._ended[identity] = offset
         slot = self._slot(identity)
         if slot is not None:
             self._remove(slot)

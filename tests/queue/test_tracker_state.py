@@ -108,7 +108,8 @@ def test_q68_a_leader_whose_clock_is_an_hour_off_makes_nothing_due_early_or_late
     assert (log.due(), log.state.clock_jumps) == ([], 1)
     log(TICK, -1, at=11_000 + jump_ms, now=11.0)
     assert log.due() == [7]
-    log.state.end(identity(7))
+    log.state.end(identity(7), log.next)
+    log(END, 7, at=11_000 + jump_ms, now=11.0)
     log(TICK, -1, at=12_000 + jump_ms, now=12.0)
     assert (log.due(), log.state.clock_jumps) == ([8], 1)
 
@@ -218,8 +219,33 @@ def test_due_messages_stay_in_progress_until_they_are_ended() -> None:
     log(TICK, -1, at=100)
     assert [entry.identity.offset for entry in log.state.due(2)] == [4, 3]
     assert log.due() == [4, 3, 2, 1, 0]
-    log.state.end(identity(3))
+    log.state.end(identity(3), log.next)
     assert log.due() == [4, 2, 1, 0]
+
+
+def test_markers_before_a_committed_end_are_void() -> None:
+    """Its consumer died before it committed, and another one read the record again while it was redelivered."""
+    log = Log()
+    log(START, 7, at=0, after=10)
+    log(TICK, -1, at=100)
+    assert log.due() == [7]
+    log.state.end(identity(7), 5)
+    log(START, 7, at=100, after=10)
+    log(RELEASE, 7, at=101)
+    assert (log.due(), len(log.state)) == ([], 0)
+    log(END, 7, at=102)
+    log(START, 7, at=103, after=10)
+    log(TICK, -1, at=200)
+    assert log.due() == [7]
+
+
+def test_an_end_that_was_read_before_it_is_reported_ends_nothing_later() -> None:
+    log = Log()
+    log(START, 7, at=0, after=10)
+    log(END, 7, at=100)
+    log(START, 7, at=101, after=10)
+    log.state.end(identity(7), 2)
+    assert len(log.state) == 1
 
 
 class Model:
@@ -265,7 +291,8 @@ def test_the_state_agrees_with_a_model(seed: int) -> None:
             assert len(due) == len(model.due())
             for entry in due[: random.randrange(len(due) + 1)]:
                 del model.entries[entry.identity.offset]
-                log.state.end(entry.identity)
+                log.state.end(entry.identity, log.next)
+                log(END, entry.identity.offset, at=at)
         assert log.state.commit_offset() == model.commit_offset(log.next)
         assert len(log.state) == len(model.entries)
     assert log.state.in_progress_bytes == sum(map(len, log.state._data))
