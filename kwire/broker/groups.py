@@ -514,6 +514,9 @@ class GroupCoordinator:
     def prepare_rebalance(self, group: Group, now: float) -> None:
         """Begin a join phase."""
         if group.state is GroupState.COMPLETING_REBALANCE:
+            for member in group.members.values():
+                if member.awaiting_sync is not None:  # its session may have expired while it waited
+                    self.restart_session(group, member, member.session_timeout_ms, now)
             group.reset_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
         self._stop_sync_phase(group)
         delay_ms = self._options.group_initial_rebalance_delay_ms

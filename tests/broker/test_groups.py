@@ -197,6 +197,25 @@ def test_another_broker_returns_not_coordinator() -> None:
     assert members.join(node=other).response.error_code == ErrorCode.NOT_COORDINATOR
 
 
+def test_a_member_that_waited_for_assignments_expires_after_the_next_rebalance_began() -> None:
+    """Its session expired while it waited for the leader: it must not live on without one."""
+    members = Members()
+    alone = members.new().response
+    members.sync(alone, {alone.member_id: b"all"})
+    second = members.new()
+    leader = members.join(alone.member_id).response
+    waiting = members.sync(second.response)
+    members.cluster.advance(SESSION_MS / 1000 - 1)
+    members.heartbeat(leader)
+    members.cluster.advance(2)
+    third = members.new()
+    assert waiting.response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert third.is_pending
+    members.cluster.advance(SESSION_MS / 1000 + 1)
+    assert third.response.error_code == ErrorCode.NONE
+    assert members.size == 1
+
+
 def test_a_full_group_rejects_members() -> None:
     members = Members(group_max_size=1)
     members.stable(1)
