@@ -3,7 +3,8 @@
 two holders      a record was locked for a member although another one's lock had not ended, in a run without faults
                  that end locks early
 done twice       a record was accepted or rejected, with the broker's confirmation, by two deliveries; a member that had
-                 both before it was done is told so for the second, too: Kafka ignores what comes late
+                 both before it was done is told so for the second, too: Kafka ignores what comes late. So is one whose
+                 lock had ended, so that another member got the record and was done with it
 delivered again  a record was delivered although the broker had confirmed that it is done; a response that a frozen
                  member reads late is none, if the broker had locked its records before
 undelivered      a record was never delivered, or not again after it was released
@@ -12,7 +13,7 @@ wrong record     a member got something else than the log has at this offset
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from kwire.simulation.checker import Anomaly
@@ -33,6 +34,7 @@ def anomalies_of_share_group(
     # How often a member has a record in its hands, and of these, how often still when it was done.
     in_hand: Counter[tuple[str, TopicPartition, int]] = Counter()
     late: Counter[tuple[str, TopicPartition, int]] = Counter()
+    locked: defaultdict[tuple[TopicPartition, int], Counter[str]] = defaultdict(Counter)  # for whom, and not settled
     early: set[tuple[str, TopicPartition, int]] = set()  # locked for a member before it was done, and not handed out
     for event in history.events:
         if isinstance(event, CommittedEvent) or event.offset < 0:
@@ -41,6 +43,7 @@ def anomalies_of_share_group(
         where = f"{event.partition[0]}-{event.partition[1]} {event.offset}, {event.member} at {event.at:.3f} s"
         if event.kind == "acquired" and key not in done:
             early.add((event.member, *key))
+            locked[key][event.member] += 1
         elif event.kind == "acquired":
             early.discard((event.member, *key))
         elif event.kind == "handed":
@@ -52,10 +55,14 @@ def anomalies_of_share_group(
             in_hand[event.member, *key] += 1
         elif event.kind in ("released", "unsure"):
             in_hand[event.member, *key] -= 1
+            locked[key][event.member] -= 1
         elif event.kind in _DONE:
             in_hand[event.member, *key] -= 1
             if key not in done:
                 late[event.member, *key] = in_hand[event.member, *key]
+                for member, count in locked[key].items():
+                    if member != event.member:
+                        late[member, *key] = count
             elif late[event.member, *key] > 0:
                 late[event.member, *key] -= 1
             else:

@@ -59,6 +59,17 @@ def test_what_a_member_had_twice_before_it_was_done_is_not_done_twice() -> None:
     assert kinds(twice[0], *ends) == {"done twice"}
 
 
+def test_a_member_whose_lock_ended_is_not_done_twice() -> None:
+    """It was frozen: another member got the record, and was done with it."""
+    story: list[tuple[str, MemberEventKind, int]] = [
+        ("a", "acquired", 0), ("b", "acquired", 0), ("b", "handed", 0), ("b", "rejected", 0), ("a", "handed", 0),
+    ]  # fmt: skip
+    assert not kinds(*story, ("a", "accepted", 0))
+    assert kinds(*story, ("a", "accepted", 0), ("a", "accepted", 0)) == {"done twice"}
+    released: list[tuple[str, MemberEventKind, int]] = [("a", "acquired", 0), ("a", "handed", 0), ("a", "released", 0)]
+    assert kinds(*released, *story[1:4], ("a", "accepted", 0)) == {"done twice"}
+
+
 def test_wrong_record() -> None:
     assert kinds(("a", "handed", 0), ("a", "accepted", 0), value=b"1") == {"wrong record"}
 
