@@ -235,10 +235,11 @@ class SimulatedThread:
         """Do nothing: no simulated client shares its loop."""
 
     def close(self, timeout: float | None = None) -> None:
-        """End at once: all connections close, and what waits fails; also what a silent `kill` left as it was."""
-        self.is_closed, self.is_running = True, False
-        self.loop.stop()
-        self.event_loop.close(ClosedError("the client was closed"))
+        """End at once: all connections close, and what waits fails."""
+        if not self.is_closed:
+            self.is_closed, self.is_running = True, False
+            self.loop.stop()
+            self.event_loop.close(ClosedError("the client was closed"))
 
     def kill(self, *, is_silent: bool) -> None:
         """End without a word. The connections close, as the system does it, or with `is_silent` stay open."""
@@ -247,6 +248,11 @@ class SimulatedThread:
             self.loop.stop()
             if not is_silent:
                 self.event_loop.close(ClosedError("the process was killed"))
+
+    def discard(self) -> None:
+        """Free, after the end of the world, what a silent `kill` left as it was."""
+        self.close()
+        self.event_loop.close(ClosedError("the world has ended"))
 
 
 class _Watched:

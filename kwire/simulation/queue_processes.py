@@ -255,7 +255,7 @@ class QueueProcess(ABC):
         for producer in self.service.record_producers:
             producer.end()
         for thread in self.connections.threads:
-            thread.close()
+            thread.discard()
 
     # -- the end
 
