@@ -306,6 +306,12 @@ def checked_name(queue: object) -> str:
         raise wrong_type("queue", queue, "the name of the queue")
     if not queue:
         raise ValueError("the name of a queue must not be empty")
+    try:
+        queue.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"queue {queue!r} has a lone surrogate, which UTF-8 has not: give a name of whole characters"
+        ) from error
     return queue
 
 

@@ -26,6 +26,11 @@ def test_q1_a_queue_is_a_name_and_contacts_no_broker() -> None:
     assert len(names) == 1_000
 
 
+def test_q1_a_name_that_utf_8_does_not_have_is_refused_at_once() -> None:
+    with Service("127.0.0.1:1") as service, pytest.raises(ValueError, match="lone surrogate"):
+        service.queue("jobs-\ud800")
+
+
 def test_q2_all_queues_share_a_pair_of_topics(world: World) -> None:
     service = world.service(redelivery_timeout_ms=60_000)
     for name in ("jobs", "mails", "ünïcode"):
