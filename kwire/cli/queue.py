@@ -145,19 +145,46 @@ def peek(queue: str, count: int, connection: ConnectionOptions, output: Output) 
 
 @command.command()
 @click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
+@click.option(
+    "--warn-age",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Warn and exit with 1 if a message waits for longer, by the clock of this machine.",
+)
+@click.option("--warn-waiting", type=click.IntRange(0), metavar="N", help="Warn and exit with 1 if more than N wait.")
 @connection_options
 @output_options
-def stats(queues: tuple[str, ...], connection: ConnectionOptions, output: Output) -> ExitCode:
+def stats(
+    queues: tuple[str, ...], warn_age: float | None, warn_waiting: int | None, connection: ConnectionOptions,
+    output: Output,
+) -> ExitCode:  # fmt: skip
     """Show how many messages of a queue wait, are in progress, and are dead letters."""
     with _service(connection) as service:
         found = [service.stats(queue) for queue in queues]
+        now_ms = service.clock.time_ms()
     if output.is_table:
         names = ["waiting", "in_progress", "dead_letters", "depth"]
         output.table(["queue", *names, "oldest"], [_row(one, names) for one in found], right=names)
     else:
         for one in found:
             output.json(asdict(one))
-    return ExitCode.OK
+    warnings = [line for one in found for line in _warnings(one, now_ms, warn_age, warn_waiting)]
+    for line in warnings:
+        click.echo(line, err=True)
+    return ExitCode.KAFKA if warnings else ExitCode.OK
+
+
+def _warnings(stats: QueueStats, now_ms: int, age_max: float | None, waiting_max: int | None) -> list[str]:
+    """Return what is beyond the limits: messages that nobody consumes die with the retention of their topic."""
+    remedy = "run a consumer, or more of them, before the retention of the queue topic deletes them"
+    lines = []
+    if age_max is not None and stats.oldest_waiting_ms is not None:
+        age = (now_ms - stats.oldest_waiting_ms) / 1000
+        if age > age_max:
+            lines.append(f"queue {stats.queue}: a message waits for {age:.1f} s, more than {age_max:g} s: {remedy}")
+    if waiting_max is not None and stats.waiting > waiting_max:
+        lines.append(f"queue {stats.queue}: {stats.waiting} messages wait, more than {waiting_max}: {remedy}")
+    return lines
 
 
 def _row(stats: QueueStats, names: list[str]) -> list[object]:

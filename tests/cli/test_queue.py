@@ -61,6 +61,12 @@ def test_dead_letters_redrive_peek_stats_and_explain() -> None:
         assert [line["payload"] for line in run("queue", "peek", "jobs", *at).lines()] == ["hi"]
         (stats,) = run("queue", "stats", "jobs", *at).lines()
         assert (stats["waiting"], stats["in_progress"], stats["dead_letters"]) == (1, 0, 0)
+        assert run("queue", "stats", "jobs", *at, "--warn-waiting", "1", "--warn-age", "3600").code == 0
+        warned = run("queue", "stats", "jobs", "idle", *at, "--warn-waiting", "0", "--warn-age", "0")
+        assert (warned.code, len(warned.lines())) == (1, 2)
+        assert "queue jobs: 1 messages wait, more than 0" in warned.stderr
+        assert "queue jobs: a message waits for" in warned.stderr
+        assert "idle" not in warned.stderr
         assert run("queue", "explain", "one", *at).lines()[0]["state"] == "waiting"
         assert len(run("queue", "receive", "jobs", *at, "--count", "1", "--nack", "broken").lines()) == 1
         (letter,) = run("queue", "dead-letters", "jobs", *at).lines()
