@@ -183,7 +183,7 @@ def _warnings(stats: QueueStats, now_ms: int, age_max: float | None, waiting_max
         if age > age_max:
             lines.append(f"queue {stats.queue}: a message waits for {age:.1f} s, more than {age_max:g} s: {remedy}")
     if waiting_max is not None and stats.waiting > waiting_max:
-        lines.append(f"queue {stats.queue}: {stats.waiting} messages wait, more than {waiting_max}: {remedy}")
+        lines.append(f"queue {stats.queue}: {stats.waiting} of its messages wait, more than {waiting_max}: {remedy}")
     return lines
 
 

@@ -54,6 +54,8 @@ class Cluster:
 class TopicSide:
     """A topic of a cluster, read to where it ends at first sight. Only committed records count. Close it."""
 
+    has_all_partitions = True
+
     def __init__(self, cluster: Cluster, topic: str, window: Window = Window()) -> None:
         self._cluster = cluster
         self._topic = topic
@@ -107,7 +109,9 @@ class TopicSide:
 
 
 class ArchiveSide:
-    """A topic in an archive (`archive`)."""
+    """A topic in an archive (`archive`), which shows only partitions that have records."""
+
+    has_all_partitions = False
 
     def __init__(self, path: str, topic: str, window: Window = Window()) -> None:
         self._path = path

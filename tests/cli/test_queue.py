@@ -64,7 +64,7 @@ def test_dead_letters_redrive_peek_stats_and_explain() -> None:
         assert run("queue", "stats", "jobs", *at, "--warn-waiting", "1", "--warn-age", "3600").code == 0
         warned = run("queue", "stats", "jobs", "idle", *at, "--warn-waiting", "0", "--warn-age", "0")
         assert (warned.code, len(warned.lines())) == (1, 2)
-        assert "queue jobs: 1 messages wait, more than 0" in warned.stderr
+        assert "queue jobs: 1 of its messages wait, more than 0" in warned.stderr
         assert "queue jobs: a message waits for" in warned.stderr
         assert "idle" not in warned.stderr
         assert run("queue", "explain", "one", *at).lines()[0]["state"] == "waiting"

@@ -15,6 +15,8 @@ from kwire.pipeline.audit import EXAMPLES_MAX, AuditReport, Place, Side, SideRec
 class Records:
     """A side made of lists; offsets are the places in them, with gaps as transactions leave them."""
 
+    has_all_partitions = True
+
     def __init__(self, partitions: list[list[SideRecord]], gap: int = 1) -> None:
         self.name = "records"
         self._partitions = partitions

@@ -173,6 +173,17 @@ def test_audit_of_a_topic_and_its_archive(clusters: tuple[str, str], tmp_path: P
     assert (ran.code, ran.lines()[-1]["lost"]) == (1, 1)
 
 
+def test_an_archive_shows_only_partitions_with_records(clusters: tuple[str, str], tmp_path: Path) -> None:
+    source = clusters[0]
+    create(source, "half")
+    send(source, "half", [0, 2, 4])  # to partition 0 of two
+    archive(tmp_path, "half", [0, 2, 4])
+    assert run("pipeline", "audit", f"{source}/half", str(tmp_path)).code == 0
+    send(source, "half", [1, 3])
+    ran = run("pipeline", "audit", f"{source}/half", str(tmp_path), "-f", "json")
+    assert (ran.code, ran.lines()[-1]["lost"]) == (1, 2)
+
+
 def note(root: Path, name: str, *files: Path, below: str = "file:///elsewhere") -> None:
     log = root / "_spark_metadata"
     log.mkdir(exist_ok=True)
@@ -254,6 +265,7 @@ def test_an_error_of_a_process_is_that_of_the_side(clusters: tuple[str, str]) ->
 class Missing:
     """A side with two partitions whose records are gone."""
 
+    has_all_partitions = True
     name = "missing"
 
     def partitions(self) -> list[int]:
