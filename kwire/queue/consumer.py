@@ -141,7 +141,7 @@ class QueueConsumerClient(Generic[M]):
     def _take(self) -> M | None:
         """Return the next message of the buffer. Takes no lock: many threads may do so at once."""
         if self._is_closed:
-            raise ClosedError(f"the consumer of queue {self.queue} is closed")
+            raise self._closed()
         buffer, now = self._buffer, self._now()
         while True:
             try:
@@ -155,6 +155,9 @@ class QueueConsumerClient(Generic[M]):
                 delivery.handed_out_at = now
                 self._handed_out.append(delivery)
                 return self._message(self, delivery)
+
+    def _closed(self) -> ClosedError:
+        return ClosedError(f"the consumer of queue {self.queue} is closed")
 
     def _begin_fetch(self) -> int:
         """Return how many messages the caller is to fetch; 0 if there is no room, or another fetches. With the lock."""
@@ -183,6 +186,10 @@ class QueueConsumerClient(Generic[M]):
                 self._backend, self._now, self._ack = backend, backend.now, backend.ack
             seconds = min(remaining, self._service.options.consumer_next_message_timeout_ms / 1000)
             fetched = list(await self._backend.fetch(room, seconds))
+        except KwireError as error:
+            if self._is_closed:  # `close` aborted the transaction of this call
+                raise self._closed() from error
+            raise
         finally:
             with self._lock:
                 self._is_fetching = False

@@ -12,6 +12,7 @@ import pytest
 from kwire.broker import Refuse
 from kwire.cluster.waiting import run_blocking
 from kwire.errors import (
+    AbortableError,
     ClosedError,
     ConfigurationError,
     ErrorCode,
@@ -351,6 +352,25 @@ def test_f20_no_more_than_max_in_progress(either: World) -> None:
     first[0].ack()
     take(consumer, 1)
     assert consumer.metrics().in_progress == 4
+
+
+def test_a_receive_that_a_close_ends_says_that_the_consumer_is_closed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A close on another thread aborts the transaction in which it marks its messages."""
+    service = world.service()
+    put(service, "jobs", b"x")
+    consumer = service.queue("jobs").consumer()
+    take(consumer, 1)
+
+    async def fetch(backend: Any, limit: int, timeout: float) -> list[Delivery]:
+        consumer._is_closed = True
+        raise AbortableError("the transaction was aborted")
+
+    monkeypatch.setattr(type(consumer._backend), "fetch", fetch)
+    with pytest.raises(ClosedError, match="queue jobs is closed"):
+        consumer.receive(timeout=5)
+    consumer._is_closed = False
 
 
 def test_q75_close_gives_back_what_is_in_progress_and_counts_only_what_was_handed_out(world: World) -> None:
