@@ -306,7 +306,7 @@ class CommittingClient(ConsumerClient):
 
     def _epoch_before(self, key: TopicPartition, offset: int) -> int | None:
         """Return the leader epoch of the record before `offset`, if it is in the program's hands."""
-        for buffer, first, epoch in self._in_hand:
+        for buffer, first, epoch in reversed(self._in_hand):  # a poll may take from a partition more than once
             if (buffer.topic, buffer.partition) == key and first < offset and buffer.position is not None:
                 return epoch if offset <= buffer.position else None
         return None

@@ -220,6 +220,20 @@ def test_only_marked_records_are_committed(cluster: Cluster, members: Members) -
     assert cluster.committed("g") == {("t", 0): 20}
 
 
+def test_the_leader_epoch_of_a_commit_is_that_of_the_record_before(cluster: Cluster) -> None:
+    """A poll took from two fetches of a partition, which two leaders wrote; else its next owner finds a truncation."""
+    fill(cluster, "t", 0, range(2))
+    with Consumer(cluster.bootstrap, group="g", commit="marks") as consumer:
+        consumer.assign([("t", 0, 0)])
+        records = read(consumer, 2)
+        buffer = consumer._buffers["t", 0]
+        consumer._in_hand[:] = [(buffer, 0, 3), (buffer, 1, 4)]
+        consumer.mark(records[0])
+        assert consumer.offsets() == {("t", 0): kwire.Offset(1, 3)}
+        consumer.mark(records)
+        assert consumer.offsets() == {("t", 0): kwire.Offset(2, 4)}
+
+
 def test_a_consumer_that_assigns_may_commit_to_a_group(cluster: Cluster) -> None:
     fill(cluster, "t", 0, range(100))
     with Consumer(cluster.bootstrap, group="g") as consumer:
