@@ -132,5 +132,5 @@ def clients() -> Counter[str]:
     return Counter(
         f"{type(one).__module__}.{type(one).__name__}"
         for one in gc.get_objects()
-        if type(one).__module__.startswith(("kwire.producer", "kwire.consumer", "kwire.cluster", "kwire.queue"))
+        if str(type(one).__module__).startswith(("kwire.producer", "kwire.consumer", "kwire.cluster", "kwire.queue"))
     )

@@ -17,7 +17,7 @@ import pytest
 import kwire
 from kwire.broker import Cluster
 from kwire.lint import Level, LintReport, lint_file
-from tests.broker.peers import Console, FranzGo, Item, KafkaJs
+from tests.broker.peers import Console, FranzGo, Item, KafkaJs, leaks
 from tests.lint.recorder import Recorder
 
 RECORDS = 2_000
@@ -72,6 +72,7 @@ def with_librdkafka(bootstrap: str) -> None:
     consumer.close()
 
 
+@leaks()
 def with_kafka_python(bootstrap: str) -> None:
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap.split(","), linger_ms=20)
     for number in range(RECORDS):

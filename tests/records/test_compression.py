@@ -350,6 +350,8 @@ def test_zstd_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError(name)
 
     batch = next(decode_batches(encode_batch([(0, None, b"", ())], compression=ZSTD)))
+    for cached in (compression._compressor, compression._decompressor):
+        cached.cache_clear()  # another test may have had the module imported anew
     monkeypatch.setattr(zstd, "import_module", missing)
     monkeypatch.setattr(zstd, "_library", zstd._library.__wrapped__)  # its cache may be filled by another thread
     with pytest.raises(ConfigurationError, match=r"pip install kwire\[zstd\]"):
