@@ -8,13 +8,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kwire.test/franzgo/program"
 )
 
 type settings struct {
@@ -42,15 +43,8 @@ func write(name string, fields map[string]any) {
 		event[key] = value
 	}
 	line, err := json.Marshal(event)
-	fail(err)
+	program.Fail(err)
 	fmt.Println(string(line))
-}
-
-func fail(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 }
 
 func rebalanced(name string) func(context.Context, *kgo.Client, map[string][]int32) {
@@ -97,14 +91,11 @@ func read(client *kgo.Client, fetches kgo.Fetches) {
 
 func main() {
 	var chosen settings
-	fail(json.Unmarshal([]byte(os.Args[1]), &chosen))
-	lifetime := context.Background()
+	program.Read(&chosen)
+	lifetime := program.WithProtocol(context.Background(), chosen.Protocol)
 	balancer := kgo.RangeBalancer()
 	if chosen.Assignor == "cooperative-sticky" {
 		balancer = kgo.CooperativeStickyBalancer()
-	}
-	if chosen.Protocol == "consumer" { // KIP-848 is behind this value
-		lifetime = context.WithValue(lifetime, "opt_in_kafka_next_gen_balancer_beta", true) //nolint:staticcheck
 	}
 	options := []kgo.Opt{
 		kgo.WithContext(lifetime),
@@ -125,7 +116,7 @@ func main() {
 		options = append(options, kgo.InstanceID(chosen.Instance))
 	}
 	client, err := kgo.NewClient(options...)
-	fail(err)
+	program.Fail(err)
 	stopping, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	write("startup_complete", nil)

@@ -12,13 +12,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"kwire.test/franzgo/program"
 )
 
 type settings struct {
@@ -44,13 +45,6 @@ var codecs = map[string]kgo.CompressionCodec{
 	"zstd":   kgo.ZstdCompression(),
 }
 
-func fail(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
 // lines reads the records of stdin.
 func lines(chosen settings) []*kgo.Record {
 	var records []*kgo.Record
@@ -64,7 +58,7 @@ func lines(chosen settings) []*kgo.Record {
 		}
 		records = append(records, record)
 	}
-	fail(scanner.Err())
+	program.Fail(scanner.Err())
 	return records
 }
 
@@ -84,25 +78,23 @@ func write(lifetime context.Context, chosen settings) {
 		options = append(options, kgo.TransactionalID(chosen.Transaction))
 	}
 	client, err := kgo.NewClient(options...)
-	fail(err)
+	program.Fail(err)
 	defer client.Close()
 	records := lines(chosen)
 	if chosen.Transaction == "" {
-		fail(client.ProduceSync(lifetime, records...).FirstErr())
+		program.Fail(client.ProduceSync(lifetime, records...).FirstErr())
 		return
 	}
 	for start := 0; start < len(records); start += chosen.Batch {
-		fail(client.BeginTransaction())
+		program.Fail(client.BeginTransaction())
 		few := records[start:min(start+chosen.Batch, len(records))]
-		fail(client.ProduceSync(lifetime, few...).FirstErr())
-		fail(client.EndTransaction(lifetime, kgo.TryCommit))
+		program.Fail(client.ProduceSync(lifetime, few...).FirstErr())
+		program.Fail(client.EndTransaction(lifetime, kgo.TryCommit))
 	}
 }
 
 func read(lifetime context.Context, chosen settings) {
-	if chosen.Protocol == "consumer" { // KIP-848 is behind this value
-		lifetime = context.WithValue(lifetime, "opt_in_kafka_next_gen_balancer_beta", true) //nolint:staticcheck
-	}
+	lifetime = program.WithProtocol(lifetime, chosen.Protocol)
 	options := []kgo.Opt{
 		kgo.WithContext(lifetime),
 		kgo.SeedBrokers(strings.Split(chosen.Bootstrap, ",")...),
@@ -114,26 +106,26 @@ func read(lifetime context.Context, chosen settings) {
 		options = append(options, kgo.ConsumerGroup(chosen.Group), kgo.DisableAutoCommit())
 	}
 	client, err := kgo.NewClient(options...)
-	fail(err)
+	program.Fail(err)
 	out := bufio.NewWriter(os.Stdout)
 	for found := 0; found < chosen.Count; {
 		fetches := client.PollFetches(lifetime)
-		fail(fetches.Err())
+		program.Fail(fetches.Err())
 		fetches.EachRecord(func(record *kgo.Record) {
 			found++
 			fmt.Fprintf(out, "%s\t%s\n", record.Key, record.Value)
 		})
 	}
-	fail(out.Flush())
+	program.Fail(out.Flush())
 	if chosen.Group != "" {
-		fail(client.CommitUncommittedOffsets(lifetime))
+		program.Fail(client.CommitUncommittedOffsets(lifetime))
 	}
 	client.Close()
 }
 
 func main() {
 	chosen := settings{Batch: 1000}
-	fail(json.Unmarshal([]byte(os.Args[1]), &chosen))
+	program.Read(&chosen)
 	lifetime, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if chosen.Role == "write" {
