@@ -94,15 +94,15 @@ accumulator_forget(accumulator_t *accumulator, PyObject *name)
     return PyDict_DelItem(accumulator->topics, name) < 0 ? NULL : PyBool_FromLong(1);
 }
 
-PyObject *
+static PyObject *
 accumulator_drop_builders(accumulator_t *accumulator, PyObject *Py_UNUSED(none))
 {
     PyObject *capsules = PyDict_Values(accumulator->topics);
-    for (Py_ssize_t index = 0; capsules != NULL && index < PyList_Size(capsules); index++) {
-        drop_builders(PyCapsule_GetPointer(PyList_GetItem(capsules, index), NULL));
-    }
     if (capsules == NULL) {
         return NULL;
+    }
+    for (Py_ssize_t index = 0; index < PyList_Size(capsules); index++) {
+        drop_builders(PyCapsule_GetPointer(PyList_GetItem(capsules, index), NULL));
     }
     Py_DECREF(capsules);
     Py_RETURN_NONE;

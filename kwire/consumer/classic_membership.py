@@ -109,9 +109,9 @@ class ClassicMembership(GroupMember):
         self._round: object | None = None  # the JoinGroup or SyncGroup on its way; an older one's response is ignored
         self._assign: Callable[[float], bool] | None = None  # the leader's work while it waits for metadata
         self._is_leader = False
-        self._has_leader = True  # False: the coordinator made the assignment, in a group with members of KIP-848
-        self._group_topics: frozenset[str] = frozenset()  # of all members, for the leader
-        self._assigned_from: TopicRacks = {}  # the metadata that the leader's last assignment was made from
+        self._watches_partitions = False  # it leads the group, or nobody does
+        self._group_topics: frozenset[str] = frozenset()  # those that it watches: of all members, for the leader
+        self._assigned_from: TopicRacks = {}  # the metadata that the last assignment was made from, for who watches
         self._must_review = False  # the assignment of the group is that of an earlier process: see `_review_request`
         self._attempts = 0
         self._not_before = 0.0
@@ -242,8 +242,8 @@ class ClassicMembership(GroupMember):
         """Demand another round if the last one was made from what is no longer so."""
         if self._demand is None and self._topics != self._joined_topics:
             self._demand_rejoin("the subscription changed")
-        watches = self._is_leader or not self._has_leader
-        if self._demand is None and watches and self._watch.racks(self._group_topics) != self._assigned_from:
+        is_watching = self._demand is None and self._watches_partitions
+        if is_watching and self._watch.racks(self._group_topics) != self._assigned_from:
             self._demand_rejoin("the partitions of the group's topics changed")
 
     def _set_topics(self, topics: frozenset[str]) -> None:
@@ -396,14 +396,14 @@ class ClassicMembership(GroupMember):
         self._heartbeat_at = now + self.options.heartbeat_interval_ms / 1000
         name = response.protocol_name
         self._is_leader = response.leader == response.member_id
-        self._has_leader = bool(response.leader)
+        self._watches_partitions = self._is_leader or not response.leader
         self._must_review = False
         _log.info(
             "group %s, generation %d: joined as %s with assignor %s%s",
             self.options.group, self.epoch, self.member_id, name, ", leads it" if self._is_leader else "",
         )  # fmt: skip
         if not self._is_leader:
-            if not self._has_leader:
+            if self._watches_partitions:
                 self._watch_own_topics()
             self._sync(name, {}, round_)
             return
@@ -419,7 +419,7 @@ class ClassicMembership(GroupMember):
         self._assign = partial(self._lead, name, members, round_, response.skip_assignment)
 
     def _watch_own_topics(self) -> None:
-        """Watch the partitions of the member's topics, as a leader does.
+        """Watch the partitions of the member's topics, as a leader does: the coordinator divided them (KIP-848).
 
         The group may become a classic one without another round: when a static member of the classic protocol takes
         the place of the last one of KIP-848. It has a leader then, which does not know that it is.
@@ -614,7 +614,7 @@ class ClassicMembership(GroupMember):
         _log.info("group %s, generation %d: %s", self.options.group, self.epoch, reason)
         self._end_round()
         self.set_generation(self.member_id if keep_id else "", -1)
-        self._is_leader, self._has_leader = False, True
+        self._is_leader = self._watches_partitions = False
         self.state = MemberState.UNJOINED
         self._demand_rejoin(reason)
         self.steps.lose(lambda now: None, self._now)

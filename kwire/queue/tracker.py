@@ -380,16 +380,14 @@ class TrackedPartition:
 
     async def _redeliver(self, producer: ProducerMethods, due: Sequence[InProgress]) -> None:
         counts: list[str] = []
-        sent: list[tuple[InProgress, ProduceResponse]] = []
-        ends: list[tuple[Identity, ProduceResponse]] = []
+        sent: list[tuple[Identity, Sequence[ProduceResponse]]] = []  # of the END, and of the message if there is one
         try:
             await producer._begin(_CALL_SECONDS)
             for entry in due:
                 message, end, count = self._again(entry)
                 counts.append(count)
                 responses = await producer._send_all([end] if message is None else [end, message])
-                sent.append((entry, responses[-1]))
-                ends.append((entry.identity, responses[0]))
+                sent.append((entry.identity, responses))
             ended = frozenset(entry.identity for entry in due)
             offset = self.state.commit_offset(ended)
             await producer._send_offsets({self._key: offset}, self._consumer.group_metadata(), _CALL_SECONDS)
@@ -403,13 +401,13 @@ class TrackedPartition:
         self._counters.lateness_ms = self.state.clock_ms - max(entry.deadline_ms for entry in due)
         for name in counts:
             setattr(self._counters, name, getattr(self._counters, name) + 1)
-        for identity, response in ends:
+        for identity, (end_response, *_) in sent:
             self._unfit.discard(identity)
-            self.state.end(identity, response.result().offset)  # its transaction is committed: it does not wait
+            self.state.end(identity, end_response.result().offset)  # the transaction is committed: this does not wait
 
     async def _abort(
         self, producer: ProducerMethods, error: KwireError, due: Sequence[InProgress],
-        sent: Sequence[tuple[InProgress, ProduceResponse]],
+        sent: Sequence[tuple[Identity, Sequence[ProduceResponse]]],
     ) -> None:  # fmt: skip
         """Abort a redelivery, so that its messages can be tried again."""
         try:
@@ -419,7 +417,7 @@ class TrackedPartition:
             await self._failed(producer, error)
             return
         self._counters.failures += 1
-        refused = {entry.identity for entry, response in sent if _is_too_large(response)}
+        refused = {identity for identity, responses in sent if _is_too_large(responses[-1])}
         if refused - self._unfit:
             self._unfit |= refused
             return  # they become dead letters at once

@@ -29,6 +29,7 @@ from kwire.protocol import ApiKey
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+from kwire.records import Record
 from kwire.session import SaslServer
 from kwire.simulation.history import History, LogCopy, RecordId
 from kwire.simulation.network import Address, Network, SimulatedSelector
@@ -324,22 +325,23 @@ class SimulatedCluster:
             if name != without:
                 self._history.logs += _copies(topic)
 
-    def committed_records(self, topic: str) -> list[tuple[int, int, bytes | None]]:
-        """Return the records of all committed transactions: partition, offset and value, in the order of the logs."""
-        found: list[tuple[int, int, bytes | None]] = []
-        for partition in self.state.topics[topic].partitions:
-            open_records: defaultdict[int, list[tuple[int, int, bytes | None]]] = defaultdict(list)
+    def committed_records(self, topic: str) -> list[tuple[int, Record]]:
+        """Return partition and record of what no open or aborted transaction has, in the order of the logs."""
+        found: list[tuple[int, Record]] = []
+        for partition in self.state.partitions():
+            if partition.topic != topic:
+                continue
+            open_records: defaultdict[int, list[tuple[int, Record]]] = defaultdict(list)
             for stored in partition.log:
                 batch = stored.batch()
                 if not stored.is_control:
-                    open_records[batch.producer_id] += [
-                        (partition.index, record.offset, record.value) for record in batch.records()
-                    ]
+                    into = open_records[batch.producer_id] if batch.is_transactional else found
+                    into += [(partition.index, record) for record in batch.records()]
                 elif batch.control().kind == "commit":
                     found += open_records.pop(batch.producer_id, [])
                 else:
                     open_records.pop(batch.producer_id, None)
-        return sorted(found, key=lambda one: one[:2])
+        return sorted(found, key=lambda one: (one[0], one[1].offset))
 
     def _settle(self) -> None:
         """Let the brokers send the responses that a change has made possible."""

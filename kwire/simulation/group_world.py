@@ -172,7 +172,8 @@ class GroupWorld:
             lock_seconds = self._cluster.state.options.share_record_lock_ms / 1000 if self._is_gentle else None
             return [*found, *anomalies_of_share_group(self.history, records, lock_seconds)]
         if self._kind == "copiers":
-            copies = self._cluster.committed_records(OUTPUT)
+            committed = self._cluster.committed_records(OUTPUT)
+            copies = [(partition, record.offset, record.value) for partition, record in committed]
             is_open = [
                 one.index
                 for one in self._cluster.state.topics[OUTPUT].partitions

@@ -114,10 +114,8 @@ class QueueChecker:
         if marker.type == MarkerType.START:
             is_late = known is not None and known.ended_at is None and known.deadline_ms < clock_ms
             if known is None or known.ended_at is not None:
-                before, known = known, _Tracked(at if known is None else known.started_at)
-                if before is not None:
-                    known.redelivered_at, known.starts = before.redelivered_at, before.starts
-                    known.redeliveries = before.redeliveries
+                known = _Tracked(at) if known is None else known
+                known.ended_at = None
                 self._tracked[marker.identity] = self._by_place[place] = known
             known.starts += 1
             known.is_released = False

@@ -219,26 +219,12 @@ class QueueRun:
         stored = {id for id, sent in self.history.sent.items() if sent.is_stored}
         missing = stored - self.history.acked
         if missing:
-            missing -= self._dead_ids()
+            dead = self.cluster.committed_records(TOPICS["dead"])
+            missing -= {Envelope.read(record.headers).id for _, record in dead}
         trackers = [member.process for member in self.members.values() if member.name.startswith("tracker")]
         return not missing and not any(
             cast(Any, process).tracker.metrics().in_progress for process in trackers if process is not None
         )
-
-    def _dead_ids(self) -> set[str]:
-        """Return the ids of dead letters, without those of transactions that are open or were aborted."""
-        found: set[str] = set()
-        for partition in self.cluster.state.partitions():
-            if partition.topic != TOPICS["dead"]:
-                continue
-            log = partition.log
-            for stored in log:
-                is_open = stored.last_offset >= log.last_stable_offset
-                aborted = log.aborted_between(stored.last_offset, stored.last_offset)
-                is_aborted = any(one.producer_id == stored.producer_id for one in aborted)
-                if not (stored.is_control or is_open or is_aborted):
-                    found.update(Envelope.read(record.headers).id for record in stored.batch().records())
-        return found
 
     def _end(self) -> None:
         for member in self.members.values():
