@@ -217,7 +217,7 @@ QUEUE_SERIES = (
     _received("marker_failures", "Markers that were not stored"),
     _received("commits", "Positions committed"),
     _received("commit_failures", "Positions that could not be committed"),
-    _received("resets", "Reads that began again after a failure"),
+    _received("resets", "Reads that failed: messages not marked, or not committed"),
     _by_name("markers_sent", "Markers, by type", "type", lambda m: m.consumers.markers_sent),
     _by_name("deliveries", "Messages handed out, by how often so far", "count", lambda m: m.consumers.deliveries),
     _per_queue("in_progress", "gauge", "Messages not settled", "", lambda m: m.consumers.in_progress),

@@ -57,7 +57,7 @@ class ConsumerCounters(_Counters):
     expired              messages whose time was over
     markers_sent         by type
     marker_failures      markers that were not acknowledged
-    resets               reads that began again, since a message could not be marked or the position not committed
+    resets               reads that failed, since a message could not be marked or the position not committed
     deliveries           messages handed out by how often they had been delivered; from 10 on together
     wait_time            from the append of a message to its lease
     processing_time      from the hand-out of a message to its end

@@ -1,10 +1,11 @@
 """The backend of `kwire.queue` on two topics: a consumer group reads messages, markers say what is in progress.
 
 The order of a batch: read, keep the messages of this queue, write a START for each, wait until all are acknowledged,
-commit the position, hand out. Any failure in between goes back to where the read began: nothing is handed out
-untracked. A commit that a rebalance refuses is no error for the caller: the next fetch reads on. A START that was
-written is no harm then, since the next one for the same message replaces it; to write an END would be, if the message
-is another consumer's by now.
+commit the position, hand out. A failure before all STARTs are stored goes back to where the read began: nothing is
+handed out untracked. If the commit fails, the next fetch commits again, and marks nothing again: with each new START
+one more lease could end, and leave one more copy of the message. It forgets messages that are another consumer's by
+then, and those whose lease is over. A commit that a rebalance refuses is no error for the caller. The START of a
+message that another consumer reads again is no harm, since its own START replaces it; an END would be.
 
 A marker goes to the partition that the START of its message went to, even if partitions were added since. Keep-alives
 go out every third of the timeout, from the START on, until the message is settled or has been processed for
@@ -20,6 +21,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -96,6 +98,22 @@ def _is_rebalance(error: BaseException | None) -> bool:
             return isinstance(error, RebalanceInProgressError | CommitFailedError)
 
 
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    """Messages of a read whose STARTs are stored, while their position is not committed."""
+
+    deliveries: Sequence[Delivery]
+    positions: dict[TopicPartition, Offset]
+
+    def without(self, lost: Collection[TopicPartition]) -> _Marked | None:
+        """Return what is left without these partitions; None if nothing is."""
+        if not lost:
+            return self
+        positions = {key: position for key, position in self.positions.items() if key not in lost}
+        deliveries = [one for one in self.deliveries if (one.record.topic, one.record.partition) not in lost]
+        return _Marked(deliveries, positions) if positions else None
+
+
 class TrackerBackend(Backend):
     has_delay = True
 
@@ -123,6 +141,7 @@ class TrackerBackend(Backend):
         self._transactional_id = ""
         self._marker_bytes_max = topics.message_bytes_max
         self._again: dict[TopicPartition, int] = {}  # where to read again after a failure
+        self._marked: _Marked | None = None
         self._logs: dict[int, tuple[UUID, int]] = {}  # by partition: the topic's id, the offset after the last record
         self._is_subscribed = False
         self._foreign = 0  # records of other queues since the last commit
@@ -147,6 +166,8 @@ class TrackerBackend(Backend):
             await self._records._subscribe([self._options.message_topic], on_assigned=self._assigned, on_lost=_ignore)
             self._records_runtime.add(self._keep_alives)
             self._is_subscribed = True
+        if self._marked is not None and self._is_still_assigned(self._marked):
+            return await self._commit_again(self._marked, timeout)
         if self._again:
             await self._rewind()
         records = await self._records._poll(limit, timeout)
@@ -170,12 +191,42 @@ class TrackerBackend(Backend):
                 await self._commit(positions)
         except BaseException as error:
             self._counters.resets += 1
-            for record in records:
-                self._again.setdefault((record.topic, record.partition), record.offset)
+            if self._marked is None:
+                for record in records:
+                    self._again.setdefault((record.topic, record.partition), record.offset)
             if not _is_rebalance(error):
                 raise
-            _log.info("queue %s: %d messages are left to whom the group gives them: %s", self._group, len(own), error)
+            _log.info("queue %s: %d messages wait for the group's rebalance: %s", self._group, len(own), error)
             return []
+        return await self._hand_out(deliveries)
+
+    def _is_still_assigned(self, marked: _Marked) -> bool:
+        """Forget the marked messages of partitions that were lost, and return whether others are left."""
+        self._marked = marked.without(marked.positions.keys() - self._records.assignment())
+        return self._marked is not None
+
+    async def _commit_again(self, marked: _Marked, timeout: float) -> list[Delivery]:
+        """Commit the position of messages that are marked, and return those whose lease is not over."""
+        try:
+            await self._commit(marked.positions)
+        except KwireError as error:
+            if not _is_rebalance(error):
+                raise
+            await self._records._allow_rebalance()
+            pause = self._records_runtime.config.retry_backoff_ms / 1000
+            await self._waiter.signal().wait(min(timeout, pause))
+            return []
+        self._marked, now = None, self.now()
+        kept = [one for one in marked.deliveries if now <= one.lease.deadline]
+        over = len(marked.deliveries) - len(kept)
+        if over:
+            self._counters.lease_lost += over
+            _log.warning(
+                "queue %s: %d messages were committed after their lease: they are delivered again", self._group, over
+            )
+        return await self._hand_out(kept)
+
+    async def _hand_out(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         # Their position is committed and their markers are written: a rebalance need not wait for the handlers.
         await self._records._allow_rebalance()
         return await self._held(deliveries)
@@ -185,6 +236,8 @@ class TrackerBackend(Backend):
         for key in partitions:
             self._logs.pop(key[1], None)
             self._again.pop(key, None)
+            if self._marked is not None:
+                self._marked = self._marked.without({key})
         if not self._options.dedup_window_ms:
             return None
         found = self._find_windows(partitions)
@@ -274,11 +327,14 @@ class TrackerBackend(Backend):
         else:
             self._count(MarkerType.START, len(values))
             result = await self._stored(self._send_markers(values, partitions))
-            await self._commit(positions)
         appended_ms, last = result.timestamps_ms, -1
         for lease, count in leases:
             last += count
             lease.appended_ms = appended_ms[last]  # the broker's time, now
+        if not self._options.transactional:
+            self._marked = _Marked(deliveries, positions)
+            await self._commit(positions)
+            self._marked = None
         return deliveries
 
     def _runs(self, records: Sequence[ConsumerRecord]) -> list[tuple[UUID, list[ConsumerRecord]]]:

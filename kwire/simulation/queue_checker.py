@@ -62,6 +62,7 @@ class _Tracked:
     starts: int = 0
     redeliveries: int = 0
     redelivered_at: float | None = None  # when it last was
+    start_partitions: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -98,18 +99,18 @@ class QueueChecker:
         for record in sorted(records, key=lambda one: (one.partition, one.offset)):
             clock_ms[record.partition] = max(clock_ms.get(record.partition, 0), record.timestamp_ms)
             marker = decode_marker(record.value or b"")
-            at = self.history.stored_at(record)
             if marker.type != MarkerType.TICK:
-                self._marker(marker, record.timestamp_ms, clock_ms[record.partition], at, self._is_tracker(record))
+                self._marker(marker, record, clock_ms[record.partition])
 
     def _is_tracker(self, record: ConsumerRecord) -> bool:
         return (record.partition, record.offset) in self.history.by_tracker
 
-    def _marker(self, marker: Marker, ms: int, clock_ms: int, at: float, is_tracker: bool) -> None:
+    def _marker(self, marker: Marker, record: ConsumerRecord, clock_ms: int) -> None:
+        at, is_tracker = self.history.stored_at(record), self._is_tracker(record)
         known = self._tracked.get(marker.identity)
         if known is not None and not is_tracker and marker.type in _LATE and known.deadline_ms < clock_ms:
             return  # the tracker may have decided before it was stored
-        deadline_ms = marker.not_before_ms or ms + marker.redeliver_after_ms
+        deadline_ms = marker.not_before_ms or record.timestamp_ms + marker.redeliver_after_ms
         place = (marker.identity.partition, marker.identity.offset)
         if marker.type == MarkerType.START:
             is_late = known is not None and known.ended_at is None and known.deadline_ms < clock_ms
@@ -118,6 +119,7 @@ class QueueChecker:
                 known.ended_at = None
                 self._tracked[marker.identity] = self._by_place[place] = known
             known.starts += 1
+            known.start_partitions.add(record.partition)
             known.is_released = False
             if not is_late:  # else the tracker may have decided by the lease before
                 known.deadline_ms = deadline_ms
@@ -160,8 +162,7 @@ class QueueChecker:
             elif event.id:
                 settled[event.process, event.id, event.place].append(event)
         for id, events in handed.items():
-            limit = self.promises.max_deliveries
-            if limit is not None and len({one.place for one in events}) > limit:
+            if self._is_delivered_too_often(id, events):
                 self._find("delivered too often", f"{id}: {len(events)} times")
             for number, event in enumerate(events):
                 self._tracked_before(event)
@@ -169,6 +170,14 @@ class QueueChecker:
                 self._acked_in_time(event, ends)
                 if number:
                     self._duplicate(events[number - 1], event, settled)
+
+    def _is_delivered_too_often(self, id: str, events: Sequence[QueueEvent]) -> bool:
+        limit = self.promises.max_deliveries
+        if limit is None:
+            return False
+        if id in self._copied_twice and not self.promises.is_transactional:
+            return any(one.deliveries > limit for one in events)  # each copy is counted by itself
+        return len({one.place for one in events}) > limit
 
     def _tracked_before(self, event: QueueEvent) -> None:
         tracked = self._by_place.get(event.place)
@@ -207,7 +216,7 @@ class QueueChecker:
         elif closing is not None and closing <= event.at:
             cause = "close"
         elif not self.promises.is_transactional and (
-            event.id in self._copied_twice or self._was_redelivered(before) or self._was_redelivered(event)
+            event.id in self._copied_twice or self._was_read_again(before) or self._was_read_again(event)
         ):
             cause = "start"  # of a consumer that died before it committed: the next one read the record again
         elif self.history.frozen[before.process] or event.at - before.at >= self.promises.max_processing_ms / 1000:
@@ -221,10 +230,16 @@ class QueueChecker:
             self._find("duplicate", f"{what} ({', '.join(one.kind for one in ends) or 'not settled'})")
         self.causes[cause or "none"] += 1
 
-    def _was_redelivered(self, event: QueueEvent) -> bool:
-        """Return whether the record had been redelivered before it was handed out."""
+    def _was_read_again(self, event: QueueEvent) -> bool:
+        """Return whether the record had been redelivered before it was handed out, or was marked twice.
+
+        If partitions were added in between, its two STARTs are in two of them, and neither replaces the other.
+        """
         tracked = self._by_place.get(event.place)
-        return tracked is not None and tracked.redelivered_at is not None and tracked.redelivered_at < event.at
+        if tracked is None:
+            return False
+        is_redelivered = tracked.redelivered_at is not None and tracked.redelivered_at < event.at
+        return is_redelivered or len(tracked.start_partitions) > 1
 
     # -- what has become of each message
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -489,6 +490,36 @@ def test_q30_q64_nothing_is_handed_out_that_is_not_committed(world: World) -> No
     world.cluster.clear_faults()
     assert payloads(take(consumer, 1)) == [b"hi"]
     assert consumer.metrics().commit_failures >= 1
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.REBALANCE_IN_PROGRESS])
+def test_q30_a_commit_that_fails_is_made_again_and_nothing_is_marked_again(world: World, code: ErrorCode) -> None:
+    service = world.service(redelivery_timeout_ms=60_000)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    world.cluster.add_fault(Refuse(code), api=ApiKey.OFFSET_COMMIT, times=3)
+    refused = 0
+    while refused < 3:
+        with suppress(KwireError):
+            assert consumer.receive(0.1) is None
+        refused = consumer.metrics().commit_failures
+    assert payloads(take(consumer, 1)) == [b"hi"]
+    assert consumer.metrics().markers_sent == {"start": 1}
+
+
+def test_q30_a_message_that_is_committed_after_its_lease_is_left_to_the_tracker(world: World) -> None:
+    service = world.service()
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    world.cluster.add_fault(Refuse(ErrorCode.OFFSET_METADATA_TOO_LARGE), api=ApiKey.OFFSET_COMMIT)
+    with pytest.raises(KwireError):
+        consumer.receive(10)
+    tracker = world.tracker(service)
+    wait_until(lambda: tracker.metrics().redelivered == 1)
+    world.cluster.clear_faults()
+    (message,) = take(consumer, 1)
+    assert (message.payload, message.deliveries) == (b"hi", 2)
+    assert consumer.metrics().lease_lost == 1
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])
