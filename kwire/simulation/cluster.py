@@ -76,6 +76,9 @@ class SimulatedBroker(Broker):
 
     def _run(self, handler: Handler[Any], context: RequestContext, now: float) -> None:
         self.acting_client(context.client_id or "", self._is_late or context.is_complete)
+        if isinstance(context.request, ShareFetchRequest):  # here, as a fault may delay its response, or drop it
+            fetch, context = context, context.with_callback(partial(self._share_fetched, context))
+            context.partition_fault = fetch.partition_fault
         super()._run(handler, context, now)
 
     def _apply(self, handler: Handler[Any], context: RequestContext, now: float) -> None:
@@ -90,8 +93,6 @@ class SimulatedBroker(Broker):
         if isinstance(request, ProduceRequest):
             ends = [self._end_offset(*place) for place in PRODUCE.named_partitions(self, request)]
             super().handle(context.with_callback(partial(self._produced, context, ends)), now)
-        elif isinstance(request, ShareFetchRequest):
-            super().handle(context.with_callback(partial(self._share_fetched, context)), now)
         elif isinstance(request, MetadataRequest) and now < self._lags_until:
             super().handle(context.with_callback(partial(self._remembered, context)), now)
         else:

@@ -1,7 +1,8 @@
 """Check what happened to a group against what a consumer group promises (I1 to I6 of the design).
 
 unprocessed       a record is in a log, and no member ever processed it
-committed ahead   an offset was committed before a record below it was processed, or before this owner processed it (I3)
+committed ahead   an offset was committed before a record below it was processed, or before this owner processed it
+                  (I3); a commit that was under way when the program sought back is none
 committed back    an owner committed a lower offset than before, and its program had not sought back (I3)
 former owner      a commit of a member was stored although another one got the partition after it
 two owners        a member got a partition that a live member had not given up, without a fault that explains it
@@ -26,6 +27,9 @@ from dataclasses import dataclass, field
 from kwire.simulation.checker import Anomaly
 from kwire.simulation.group_history import CommittedEvent, GroupHistory, MemberEvent, TopicPartition
 
+# A commit may have been under way for so long when its program seeks back.
+_UNDER_WAY_SECONDS = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class GroupPromises:
@@ -44,7 +48,8 @@ class _Ownership:
     position: int | None = None  # the next offset to be handed out; None before the first
     processed: int | None = None  # the offset after what this owner processed; where it began before the first
     committed: int | None = None  # by this owner
-    is_sought: bool = False
+    sought_at: float | None = None
+    reached: int = 0  # processed before it sought
 
 
 @dataclass(slots=True, eq=False)
@@ -110,8 +115,9 @@ class GroupChecker:
                     self._find("callbacks", event, f"{event.kind}, and it was not assigned")
                 partition.owners.pop(event.member, None)
             case "sought" | "moved" if owned is not None:
-                owned.position, owned.is_sought = event.offset, True
-                owned.processed, owned.committed = event.offset, None
+                owned.sought_at, owned.reached = event.at, max(owned.reached, owned.processed or 0)
+                owned.position = owned.processed = event.offset
+                owned.committed = None
             case "handed":
                 self._handed(event, partition, owned)
             case "processed":
@@ -186,7 +192,12 @@ class GroupChecker:
             return
         if owned.processed is not None:
             missing = partition.next_offset(owned.processed)
-            if missing is not None and missing < event.offset:
+            is_under_way = (
+                owned.sought_at is not None
+                and event.at - owned.sought_at < _UNDER_WAY_SECONDS
+                and event.offset <= owned.reached
+            )
+            if missing is not None and missing < event.offset and not is_under_way:
                 self._find("committed ahead", event, f"{event.offset}, and this member did not process {missing}")
         if owned.committed is not None and event.offset < owned.committed:
             self._find("committed back", event, f"{event.offset} after {owned.committed}")
