@@ -5,7 +5,8 @@ committed ahead   an offset was committed before a record below it was processed
                   (I3); a commit that was under way when the program sought back is none
 committed back    an owner committed a lower offset than before, and its program had not sought back (I3)
 former owner      a commit of a member was stored although another one got the partition after it
-two owners        a member got a partition that a live member had not given up, without a fault that explains it
+two owners        a member got a partition that a live member had not given up, without a fault that explains it; Kafka,
+                  too, makes targets the assignments when a group becomes classic, whatever members still have
 not owned         a member got a record of a partition that it did not have, or had given up
 order             within one ownership, records came twice, backwards, or with a gap
 skipped           a new owner began behind a record that nobody had committed
@@ -133,7 +134,11 @@ class GroupChecker:
     def _assigned(self, event: MemberEvent, partition: _Partition, owned: _Ownership | None) -> None:
         if owned is not None:
             self._find("callbacks", event, "assigned, and it had been already")
-        others = [name for name in partition.owners if name != event.member]
+        others = [
+            name
+            for name, other in partition.owners.items()
+            if name != event.member and not any(other.since < at for at in self._history.downgraded_at if at < event.at)
+        ]
         if others and self._promises.is_gentle:
             self._find("two owners", event, f"assigned, and {', '.join(others)} has it")
         partition.owners[event.member] = _Ownership(event.at, partition.committed or 0)

@@ -62,6 +62,7 @@ class GroupHistory:
 
     events: list[MemberEvent | CommittedEvent] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)  # errors that no fault explains
+    downgraded_at: list[float] = field(default_factory=list)  # when the group became classic
     # But for late requests that went back: that the newer offset was committed once is enough.
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     owners: dict[TopicPartition, set[str]] = field(default_factory=dict)

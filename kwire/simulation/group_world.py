@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from kwire.broker.consumer_group import ConsumerGroup, ConsumerMember
 from kwire.broker.offsets import OffsetAndMetadata
 from kwire.errors import ErrorCode
 from kwire.simulation.checker import Anomaly
@@ -52,6 +53,7 @@ class GroupWorld:
             for broker in cluster.brokers.values():
                 broker.on_acquired = self._acquired
         self._record_commits()
+        self._record_downgrades()
         self.members = {
             plan.name: Member(
                 net,
@@ -102,6 +104,19 @@ class GroupWorld:
 
         offsets.commit_in_transaction = pending  # type: ignore[method-assign, assignment]
         offsets.complete_transaction = completed  # type: ignore[method-assign]
+
+    def _record_downgrades(self) -> None:
+        """Note when the group becomes classic since the last member of KIP-848 leaves it."""
+        groups = self._cluster.state.consumer_groups
+        downgrade = groups.downgrade
+
+        def recorded(group: ConsumerGroup, leaving: ConsumerMember, now: float) -> bool:
+            is_done = downgrade(group, leaving, now)
+            if is_done and group.id == GROUP:
+                self.history.downgraded_at.append(self._world.now())
+            return is_done
+
+        groups.downgrade = recorded
 
     def _acquired(self, client: str, partition: TopicPartition, offset: int) -> None:
         self.history.add(MemberEvent(self._world.now(), "acquired", client, partition, offset))

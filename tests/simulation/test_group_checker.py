@@ -107,6 +107,28 @@ def test_two_owners() -> None:
     assert not story.kinds(GroupPromises())
 
 
+def test_who_had_it_before_the_group_became_classic_is_no_second_owner() -> None:
+    story = Story()
+    story.see("a", "assigned")
+    story.history.downgraded_at.append(0.5)
+    story.see("b", "assigned")
+    assert not story.kinds()
+    story.see("c", "assigned")
+    assert story.kinds() == {"two owners"}
+
+
+def test_a_commit_that_was_under_way_when_its_program_sought_back() -> None:
+    story = Story(0, 1)
+    story.see("a", "assigned")
+    story.read("a", 0, 1)
+    at = story.history.events[-1].at
+    story.history.add(MemberEvent(at, "sought", "a", HERE, 0))
+    story.history.add(CommittedEvent(at + 0.1, "a", HERE, 2))
+    assert not story.kinds()
+    story.history.add(CommittedEvent(at + 5.0, "a", HERE, 2))
+    assert story.kinds() == {"committed ahead"}
+
+
 def test_a_killed_owner_owns_nothing() -> None:
     story = Story()
     story.see("a", "assigned")
