@@ -37,6 +37,7 @@ def test_decoding_a_frame_imports_nothing_for_networks_or_captures() -> None:
     """Each of these costs a start-up some milliseconds; `tools/start-up` measures them."""
     unwanted = {"asyncio", "ssl", "socket", "logging", "subprocess", "concurrent.futures", "rich", "kwire.net"}
     unwanted |= {"kwire.option_checks", "kwire.capture.pairing", "kwire.capture.tls", "kwire.session", "kwire.cluster"}
+    unwanted |= {"kwire.records", "kwire.protocol.messages.consumer_protocol"}
     loaded = imported_by("decode", reads=FRAME)
     assert "kwire.capture.decoded_frame" in loaded
     assert not unwanted & loaded

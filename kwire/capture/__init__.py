@@ -17,11 +17,11 @@ latency, packet numbers, problems. Passwords and tokens are masked by default. `
     streams.py        every TCP stream of a capture that looks like Kafka's: `read_capture`
     tls.py            TLS connections decrypted by a key log: `KeyLog`
     decoded_frame.py  one frame decoded as far as its bytes make sense
-    field_reader.py   headers and record batches, field by field
+    field_reader.py   headers, field by field; batch_fields.py record batches
     exchange.py       a request with its response, decoded: `read_exchanges`
     exchange_json.py  an exchange as one JSON object, as `kwire decode` prints it; frame_json.py one frame
     rows.py           an exchange as a row of columns
-    secrets.py        passwords and tokens masked; on request payloads of records
+    secrets.py        passwords and tokens masked; on request payloads of records: masked_batches.py
     filters.py        the filter language of `-w`: `Filter("api == Produce and ms > 100")`
     summary.py        an exchange on one line
     nested.py         messages within bytes of other messages

@@ -6,14 +6,14 @@ which. Bad bytes raise nothing here: a `DecodedFrame` holds what was read up to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kwire.capture.apis import known_apis, message_classes, range_text
-from kwire.capture.field_reader import FieldReader, FieldRow, read_batches
+from kwire.capture.field_reader import FieldReader, FieldRow
 from kwire.capture.nested import Nested, nested_messages
 from kwire.capture.record_fields import records_in
 from kwire.capture.times import utc_text
@@ -21,7 +21,9 @@ from kwire.errors import DecodeError, KwireError, error_name
 from kwire.protocol import Api, ApiKey, Message, api
 from kwire.protocol.diagnose import FieldBytes, annotate, decode_prefix
 from kwire.protocol.headers import decode_request, decode_response, request_header_version, response_header_version
-from kwire.records import Batch, decode_batches
+
+if TYPE_CHECKING:
+    from kwire.records import Batch
 
 _SIZE_BYTES = 4
 # If less than a twentieth of a frame is in the input, its size is hardly a size.
@@ -106,6 +108,10 @@ class DecodedFrame:
 
     def record_batches(self) -> Iterator[tuple[str, Batch]]:
         """Yield the intact record batches with their paths; the problems describe the others."""
+        if not self.batches:
+            return
+        from kwire.records import decode_batches  # most frames hold no records: they need not pay for it
+
         for path, data in self.batches:
             with suppress(KwireError):
                 for batch in decode_batches(data, check_crc=False):
@@ -253,6 +259,8 @@ def _decode_records(decoded: DecodedFrame, found: FieldBytes, frame: bytes, base
         decoded.rows.append(FieldRow(base + begin, bytes(records), found.path, "records", None, "a slice of a log"))
         return
     decoded.batches.append((found.path, records))
+    from kwire.capture.batch_fields import read_batches  # only frames with records pay for it
+
     read_batches(bytes(records), base + begin, found.path, decoded.rows, decoded.problems)
 
 
@@ -285,12 +293,20 @@ def decode_compiled(frame: bytes, kind: Kind, found: Api, version: int) -> Decod
         header, message = _decoded(frame, kind, found, version)
         decoded = DecodedFrame(kind, found, version, header, message)
         decoded.batches = [(path, memoryview(getattr(one, name))) for path, one, name in records_in(message)]
-        for _, data in decoded.batches:
-            for batch in decode_batches(data):
-                batch.rows()
+        if decoded.batches:
+            _check_batches(decoded.batches)
     except KwireError:
         return decode_request_frame(frame, 0) if kind == "request" else decode_response_frame(frame, 0, found, version)
     return decoded
+
+
+def _check_batches(batches: Iterable[tuple[str, memoryview]]) -> None:
+    """Raise the error of the first batch that cannot be read."""
+    from kwire.records import decode_batches
+
+    for _, data in batches:
+        for batch in decode_batches(data):
+            batch.rows()
 
 
 def _decoded(frame: bytes, kind: Kind, found: Api, version: int) -> tuple[dict[str, Any], Message]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from kwire.errors import error_name
 from kwire.protocol.json import uuid_text
-from kwire.records import CREATE_TIME, LOG_APPEND_TIME, Batch
+
+if TYPE_CHECKING:
+    from kwire.records import Batch
 
 JsonBytes = str | dict[str, str] | None
 
@@ -31,11 +33,11 @@ def headers_to_json(headers: Sequence[tuple[str, bytes | None]]) -> list[list[An
     return [[name, bytes_to_json(value)] for name, value in headers]
 
 
-_TIMESTAMP_TYPES = {CREATE_TIME: "create", LOG_APPEND_TIME: "append"}  # v0 has no times
-
-
 def batch_to_json(batch: Batch) -> dict[str, Any]:
     """Return the header of a batch."""
+    from kwire.records import CREATE_TIME, LOG_APPEND_TIME  # most frames hold no records: they need not pay for it
+
+    timestamp_types = {CREATE_TIME: "create", LOG_APPEND_TIME: "append"}  # v0 has no times
     return {
         "magic": batch.magic,
         "base_offset": batch.base_offset,
@@ -44,7 +46,7 @@ def batch_to_json(batch: Batch) -> dict[str, Any]:
         "size_bytes": batch.size_bytes,
         "compression": batch.compression.name.lower(),
         "max_timestamp_ms": batch.max_timestamp_ms,
-        "timestamp_type": _TIMESTAMP_TYPES.get(batch.timestamp_type),
+        "timestamp_type": timestamp_types.get(batch.timestamp_type),
         "partition_leader_epoch": batch.partition_leader_epoch,
         "producer_id": batch.producer_id,
         "producer_epoch": batch.producer_epoch,

@@ -11,11 +11,6 @@ from kwire.errors import KwireError
 from kwire.protocol import ApiKey
 from kwire.protocol.diagnose import decode_prefix
 from kwire.protocol.fields import int32, string
-from kwire.protocol.messages.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    decode_versioned,
-)
 from kwire.protocol.schema import Message, since
 from kwire.protocol.schema import Struct as Fields
 
@@ -94,6 +89,12 @@ _PLACES: dict[tuple[int, str], Callable[[Any], Iterator[Place]]] = {
 
 
 def _consumer(data: bytes, is_subscription: bool) -> tuple[str, dict[str, Any]]:
+    from kwire.protocol.messages.consumer_protocol import (  # only frames of groups pay for it
+        ConsumerProtocolAssignment,
+        ConsumerProtocolSubscription,
+        decode_versioned,
+    )
+
     cls: Any = ConsumerProtocolSubscription if is_subscription else ConsumerProtocolAssignment
     version, message = decode_versioned(cls, data)
     json = {"version": version, **message.to_json(min(version, cls.VERSIONS.stop - 1))}

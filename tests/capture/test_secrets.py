@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kwire.capture.decoded_frame import decode_request_frame, decode_response_frame
-from kwire.capture.secrets import Redaction, mask_batches
+from kwire.capture.masked_batches import mask_batches
+from kwire.capture.secrets import Redaction
 from kwire.protocol import api
 from kwire.protocol.messages.alter_configs import AlterConfigsRequest
 from kwire.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
