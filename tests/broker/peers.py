@@ -278,41 +278,49 @@ class KafkaJs(_Program):
 
     def __init__(self) -> None:
         source = Path(__file__).parent / "kafkajs"
-        super().__init__(["node", str(source / "peer.js")], NODE_PATH=str(_kafkajs(source) / "node_modules"))
+        super().__init__(["node", str(source / "peer.js")], NODE_PATH=str(installed(source, "kafkajs")))
 
     def read(self, bootstrap: str, topic: str, count: int) -> list[Item]:
         return self.receive(bootstrap, topic, count, group="readers")
 
 
-@functools.cache
 def built_franz_go(program: str) -> str:
     """Build a program of tests/franzgo, and return its path; skip the test where there is no Go."""
+    return built_go(ROOT / "tests" / "franzgo" / program, f"franzgo-{program}")
+
+
+@functools.cache
+def built_go(source: Path, name: str) -> str:
+    """Build the program in a folder, and return its path; skip the test where there is no Go."""
     go = shutil.which("go")
     if go is None:
         missing("go is not on PATH: tools/env go")
-    built = ROOT / ".cache" / f"franzgo-{program}"
-    command = [go, "build", "-o", str(built), f"./{program}"]
-    done = subprocess.run(command, cwd=ROOT / "tests" / "franzgo", capture_output=True, text=True, check=False)
+    built = ROOT / ".cache" / name
+    done = subprocess.run([go, "build", "-o", str(built), "."], cwd=source, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return str(built)
 
 
 @functools.cache
-def _kafkajs(source: Path) -> Path:
-    """Install kafkajs at its first use, and return the folder; skip the test where there is no Node."""
+def installed(source: Path, package: str) -> Path:
+    """Install the packages of a folder's package.json at their first use, and return the folder with their modules.
+
+    Skip the test where there is no Node.
+    """
     if shutil.which("node") is None or shutil.which("npm") is None:
         missing("node and npm are not on PATH: tools/env node")
-    folder = ROOT / ".cache" / "kafkajs"
+    folder = ROOT / ".cache" / package.replace("@", "").replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
     wanted = (source / "package.json").read_text()
     manifest = folder / "package.json"
-    if not (folder / "node_modules" / "kafkajs").is_dir() or manifest.read_text() != wanted:
+    modules = folder / "node_modules"
+    if not (modules / package).is_dir() or manifest.read_text() != wanted:
         manifest.write_text(wanted)
         command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
-            missing(f"kafkajs could not be installed: {done.stderr.strip()[-300:]}")
-    return folder
+            missing(f"{package} could not be installed: {done.stderr.strip()[-300:]}")
+    return modules
 
 
 def items_of(output: str) -> list[Item]:
