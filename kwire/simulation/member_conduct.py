@@ -38,6 +38,9 @@ _SLACK = 0.05
 _NOT_NAMED = UUID(int=0)
 
 _EpochHeartbeat = ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest
+_SIGNS_OF_LIFE = (
+    HeartbeatRequest, ConsumerGroupHeartbeatRequest, ShareGroupHeartbeatRequest, JoinGroupRequest, LeaveGroupRequest,
+)  # fmt: skip
 
 
 class MemberConduct:
@@ -70,12 +73,12 @@ class MemberConduct:
         self._has_assignment = True  # of this epoch
         self._assigned_epoch = -1  # the newest with an assignment
         self._next_heartbeat: float | None = None  # when one is due at the latest; None while none has to be sent
-        self._signs_of_life = 0  # heartbeats and joins that were asked for, without a response
+        self._signs_of_life = 0  # heartbeats, joins and leaves that were asked for, without a response
 
     def watch(self, call: PendingRequest) -> PendingRequest:
         """Return the request with hooks that check what it writes and how it ends."""
         build, on_done = call.build, call.on_done
-        is_sign_of_life = issubclass(call.api, HeartbeatRequest | _EpochHeartbeat | JoinGroupRequest)
+        is_sign_of_life = issubclass(call.api, _SIGNS_OF_LIFE)
         if is_sign_of_life:
             self._check_pace()
             self._signs_of_life += 1
