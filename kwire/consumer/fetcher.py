@@ -495,8 +495,9 @@ class Fetcher:
         return leader.node
 
     def _handle_no_leader(self, state: PartitionState, leader: LeaderAndEpoch, now: float, view: ClusterView) -> None:
-        if leader.error is None:
+        if not leader.is_permanent:  # a partition that is not known may have been added
             view.request_metadata(f"{state.topic}-{state.partition} has no known leader")
+        if leader.error is None:
             return
         state.last_error = leader.error
         if leader.is_permanent or self._is_unknown_too_long(state, now):

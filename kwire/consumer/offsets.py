@@ -361,8 +361,9 @@ class OffsetFetcher:
         return True
 
     def _handle_no_leader(self, request: OffsetRequest, leader: LeaderAndEpoch, now: float, view: ClusterView) -> None:
-        if leader.error is None:
+        if not leader.is_permanent:  # a partition that is not known may have been added
             view.request_metadata(f"{request.topic}-{request.partition} has no known leader")
+        if leader.error is None:
             return
         request.last_error = leader.error
         if request.unknown_since is None:

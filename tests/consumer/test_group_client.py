@@ -134,6 +134,28 @@ def owns(consumer: Consumer, count: int) -> Callable[[], bool]:
 # -- reading and committing
 
 
+def test_a_partition_that_was_added_is_read_before_metadata_are_old(cluster: Cluster) -> None:
+    """The coordinator assigns it to a member whose metadata, shared with another client, lack it."""
+    with kwire.Cluster(cluster.bootstrap, metadata_max_age_ms=300_000) as shared:
+        other = Consumer(shared, max_wait_ms=20)
+        other.assign([("t", 0, 0)])
+        until(lambda: cluster.requests()[ApiKey.METADATA] >= 2, other)  # a client asks twice at first
+        cluster.call(lambda state, now: state.add_partitions(state.topics["t"], 3))
+        fill(cluster, "t", 2, [7])
+        member = Consumer(shared, group="g", group_protocol="consumer", max_wait_ms=20)
+        member.subscribe(["t"])
+        assert numbers(member.poll(timeout=PATIENCE)) == {2: [7]}
+
+
+def test_a_partition_that_is_added_after_it_was_assigned_by_hand_is_read(cluster: Cluster) -> None:
+    with Consumer(cluster.bootstrap, metadata_max_age_ms=300_000, max_wait_ms=20) as consumer:
+        consumer.assign([("t", 0, 0), ("t", 2, 0)])
+        until(lambda: cluster.requests()[ApiKey.METADATA] >= 2, consumer)  # it asks twice at first
+        cluster.call(lambda state, now: state.add_partitions(state.topics["t"], 3))
+        fill(cluster, "t", 2, [7])
+        assert numbers(consumer.poll(timeout=PATIENCE)) == {2: [7]}
+
+
 def test_s03_what_was_returned_before_the_last_poll_is_committed(cluster: Cluster, members: Members) -> None:
     """Positions that were fetched, or returned and not processed, are never committed (KAFKA-18641)."""
     fill_both(cluster)
