@@ -33,6 +33,7 @@ from kwire.cluster import ClusterView, LoopThread, PendingRequest
 from kwire.cluster.waiting import Waiter, run_blocking
 from kwire.consumer import ConsumerRecord, Offset, TopicPartition
 from kwire.consumer.group_client import GroupClient
+from kwire.consumer.offsets import list_offsets_timestamp
 from kwire.errors import (
     AbortableError,
     BrokerError,
@@ -53,7 +54,7 @@ from kwire.queue.dedup import DedupWindow
 from kwire.queue.envelope import Envelope, dead_letter_headers, new_id
 from kwire.queue.markers import Marker, MarkerType, encode_ends, encode_marker, encode_starts, overhead
 from kwire.queue.metrics import ConsumerCounters
-from kwire.queue.options import QueueOptions
+from kwire.queue.options import QueueOptions, Start
 from kwire.queue.topics import QueueTopics
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kwire.queue")
 
-# Of a consumer that begins with a window of ids: how far it looks back for the time of the last record, and how long.
-_LOOK_BACK, _LOOK_SECONDS = 10, 5.0
+# How long a consumer looks where it begins. With a window of ids: how far back, for the time of the last record.
+_LOOK_SECONDS, _LOOK_BACK = 5.0, 10
 # So many neighbours in the queue topic share a partition of the markers topic, and so their markers a batch.
 _RUN = 128
 # So many settled deliveries may wait in KeepAlives to be forgotten, beside as many as are in progress.
@@ -238,15 +239,61 @@ class TrackerBackend(Backend):
             self._again.pop(key, None)
             if self._marked is not None:
                 self._marked = self._marked.without({key})
-        if not self._options.dedup_window_ms:
-            return None
-        found = self._find_windows(partitions)
-        return found if self._waiter.shares_thread else run_blocking(found)
+        taken = self._take_over(partitions)
+        return taken if self._waiter.shares_thread else run_blocking(taken)
 
-    async def _find_windows(self, partitions: Sequence[TopicPartition]) -> None:
+    async def _take_over(self, partitions: Sequence[TopicPartition]) -> None:
+        """Begin where the group is; where it has no position, give it one before anything is read."""
+        topic = self._options.message_topic
+        known = self._records_runtime.snapshot.topics.get(topic)
+        others = [] if known is None else [(topic, index) for index in range(len(known.partitions))]
+        committed = await self._records._committed({*partitions, *others}, _LOOK_SECONDS)
+        await self._begin(partitions, committed)
+        if self._options.dedup_window_ms:
+            await self._find_windows(partitions, committed)
+
+    async def _begin(
+        self, partitions: Sequence[TopicPartition], committed: Mapping[TopicPartition, Offset | None]
+    ) -> None:
+        """Commit where partitions begin that have no position, so that a consumer that reads nothing keeps the place.
+
+        With start="latest" the next one would begin behind all that was sent meanwhile (F18). A partition that was
+        added to a queue with positions begins at its first message, whatever `start` says: nobody has missed it.
+        """
+        new = [key for key in partitions if committed.get(key) is None]
+        if not new:
+            return
+        is_added = any(committed.values()) and not self._options.is_go
+        start: Start = "earliest" if is_added else self._options.start
+        for key in new:
+            self._records.seek(*key, start)
+        try:
+            offsets = await self._offsets_of(start, new)
+            await self._records._commit({key: Offset(offset) for key, offset in offsets.items()}, timeout=_LOOK_SECONDS)
+            for key, offset in offsets.items():
+                self._records.seek(*key, offset)
+        except KwireError as error:  # the first read finds the place then, and commits it with its messages
+            _log.warning("queue %s: where it begins is not committed yet: %s", self._group, error)
+            return
+        places = ", ".join(f"partition {index} at {offset}" for (_, index), offset in sorted(offsets.items()))
+        _log.info("queue %s: has no position, and begins at %s: %s", self._group, start, places)
+
+    async def _offsets_of(self, start: Start, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        if start == "earliest":
+            return await self._records._beginning_offsets(partitions, _LOOK_SECONDS)
+        ends = await self._records._end_offsets(partitions, _LOOK_SECONDS)
+        if start == "latest":
+            return ends
+        at_ms = list_offsets_timestamp(start, self._records_runtime.clock.time_ms())
+        found = await self._records._offsets_at([(*key, at_ms) for key in partitions], _LOOK_SECONDS)
+        return {key: ends[key] if offset is None else offset for key, offset in found.items()}
+
+    async def _find_windows(
+        self, partitions: Sequence[TopicPartition], committed: Mapping[TopicPartition, Offset | None]
+    ) -> None:
         """Read again what the last window of these partitions has, before the next record that is new."""
-        committed = await self._records._committed(partitions)
-        until = {key: 0 if position is None else position.offset for key, position in committed.items()}
+        positions = {key: committed.get(key) for key in partitions}
+        until = {key: 0 if position is None else position.offset for key, position in positions.items()}
         window_ms = self._options.dedup_window_ms
         times = await self._times_before({key: offset for key, offset in until.items() if offset})
         found = await self._records._offsets_at([(*key, max(0, at_ms - window_ms)) for key, at_ms in times.items()])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from kwire import Producer
 from kwire.broker import Disconnect
 from kwire.cluster.waiting import run_blocking
 from kwire.consumer import ConsumerRecord
@@ -17,7 +19,7 @@ from kwire.protocol import ApiKey
 from kwire.queue.backend import Delivery, Lease
 from kwire.queue.markers import NO_TOPIC_ID, MarkerType, decode_marker
 from kwire.queue.tracker_backend import KeepAlives, TrackerBackend
-from tests.queue.worlds import LEASE_MS, World, payloads, put, take
+from tests.queue.worlds import LEASE_MS, World, begun, payloads, put, take
 from tests.waiting import wait_until
 
 
@@ -196,3 +198,29 @@ def test_f17_offsets_that_begin_anew_within_a_batch_are_of_the_topic_that_is_the
     now = world.cluster.call(lambda state, time: state.find_topic("messages").id)
     assert [(id, [one.offset for one in run]) for id, run in runs] == [(before, [5, 7]), (now, [0, 1])]
     assert backend._logs[0] == (now, 2)
+
+
+def test_f18_a_consumer_that_read_nothing_keeps_the_place_of_its_queue(world: World) -> None:
+    service = world.service(start="latest", redelivery_timeout_ms=60_000)
+    put(service, "jobs", b"before")
+    begun(world, service).close()
+    put(service, "jobs", b"meanwhile")
+    assert payloads(take(service.queue("jobs").consumer(), 1)) == [b"meanwhile"]
+
+
+def test_f18_a_new_partition_of_an_old_queue_begins_at_its_first_message(world: World) -> None:
+    service = world.service(start="latest", redelivery_timeout_ms=60_000)
+    put(service, "jobs", b"before")
+    begun(world, service).close()
+    world.cluster.call(lambda state, now: state.add_partitions(state.topics["messages"], 4))
+    with Producer(world.cluster.bootstrap) as producer:
+        producer.send("messages", b"sent to the new one", key=b"jobs", partition=3).result(10)
+    assert payloads(take(service.queue("jobs").consumer(), 1)) == [b"sent to the new one"]
+
+
+def test_f18_a_queue_without_a_position_says_where_it_begins(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kwire.queue")
+    service = world.service(partitions=1)
+    put(service, "jobs", b"1", b"2")
+    take(service.queue("jobs").consumer(), 2)
+    assert "has no position, and begins at earliest: partition 0 at 0" in caplog.text

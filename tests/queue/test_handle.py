@@ -17,7 +17,7 @@ from kwire.broker import Disconnect, Refuse
 from kwire.errors import ClosedError, ErrorCode, KwireError
 from kwire.protocol import ApiKey
 from kwire.queue import Message
-from tests.queue.worlds import World, put, take
+from tests.queue.worlds import World, begun, put, take
 
 _HEAD = """
 import os, sys, threading
@@ -78,8 +78,8 @@ def test_handle_goes_on_after_a_rebalance_that_refuses_its_commit(
     world: World, is_transactional: bool, code: ErrorCode
 ) -> None:
     service = world.service(transactional=is_transactional, redelivery_timeout_ms=60_000)
+    consumer = begun(world, service)
     put(service, "jobs", b"hi")
-    consumer = service.queue("jobs").consumer()
     api = ApiKey.TXN_OFFSET_COMMIT if is_transactional else ApiKey.OFFSET_COMMIT
     world.cluster.add_fault(Refuse(code), api=api, times=1)
     got: list[bytes | None] = []

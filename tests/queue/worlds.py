@@ -7,6 +7,7 @@ from typing import Any
 
 from kwire.broker import Cluster
 from kwire.queue import Consumer, Message, Service, Tracker
+from tests.waiting import wait_until
 
 LEASE_MS = 700
 
@@ -46,6 +47,14 @@ class World:
         partitions = self.cluster.call(lambda state, now: len(state.find_topic(topic).partitions))
         records = [one for index in range(partitions) for one in self.cluster.log(topic, index).records()]
         return [(one.value, (dict(one.headers)["kwire-mq-reason"] or b"").decode()) for one in records]
+
+
+def begun(world: World, service: Service) -> Consumer:
+    """Return a consumer of the queue jobs whose group has its first positions."""
+    consumer = service.queue("jobs").consumer()
+    group = service.options.queue_group("jobs")
+    wait_until(lambda: consumer.receive(0.1) is None and len(world.cluster.committed(group)) == 3)
+    return consumer
 
 
 def take(consumer: Consumer, count: int, seconds: float = 10.0) -> list[Message]:
