@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kwire.cluster import ClusterView, LoopThread, PendingRequest
-from kwire.cluster.waiting import Waiter, run_blocking
+from kwire.cluster.waiting import BLOCKING, Waiter, run_blocking
 from kwire.consumer import ConsumerRecord, Offset, TopicPartition
 from kwire.consumer.group_client import GroupClient
 from kwire.consumer.offsets import list_offsets_timestamp
@@ -240,16 +240,23 @@ class TrackerBackend(Backend):
             if self._marked is not None:
                 self._marked = self._marked.without({key})
         taken = self._take_over(partitions)
-        return taken if self._waiter.shares_thread else run_blocking(taken)
+        return run_blocking(taken) if self._waiter is BLOCKING else taken
 
     async def _take_over(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin where the group is; where it has no position, give it one before anything is read."""
         topic = self._options.message_topic
         known = self._records_runtime.snapshot.topics.get(topic)
         others = [] if known is None else [(topic, index) for index in range(len(known.partitions))]
-        committed = await self._records._committed({*partitions, *others}, _LOOK_SECONDS)
-        await self._begin(partitions, committed)
-        if self._options.dedup_window_ms:
+        committed: Mapping[TopicPartition, Offset | None] | None = None
+        try:
+            committed = await self._records._committed({*partitions, *others}, _LOOK_SECONDS)
+            await self._begin(partitions, committed)
+        except KwireError as error:
+            if committed is None and self._options.dedup_window_ms:  # without its window it took duplicates for new
+                raise
+            # The first read finds the place then, and commits it with its messages.
+            _log.warning("queue %s: where it begins is not committed yet: %s", self._group, error)
+        if committed is not None and self._options.dedup_window_ms:
             await self._find_windows(partitions, committed)
 
     async def _begin(
@@ -267,14 +274,10 @@ class TrackerBackend(Backend):
         start: Start = "earliest" if is_added else self._options.start
         for key in new:
             self._records.seek(*key, start)
-        try:
-            offsets = await self._offsets_of(start, new)
-            await self._records._commit({key: Offset(offset) for key, offset in offsets.items()}, timeout=_LOOK_SECONDS)
-            for key, offset in offsets.items():
-                self._records.seek(*key, offset)
-        except KwireError as error:  # the first read finds the place then, and commits it with its messages
-            _log.warning("queue %s: where it begins is not committed yet: %s", self._group, error)
-            return
+        offsets = await self._offsets_of(start, new)
+        await self._records._commit({key: Offset(offset) for key, offset in offsets.items()}, timeout=_LOOK_SECONDS)
+        for key, offset in offsets.items():
+            self._records.seek(*key, offset)
         places = ", ".join(f"partition {index} at {offset}" for (_, index), offset in sorted(offsets.items()))
         _log.info("queue %s: has no position, and begins at %s: %s", self._group, start, places)
 
