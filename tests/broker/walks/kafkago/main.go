@@ -235,7 +235,7 @@ func join(ctx context.Context, client *kafka.Client, address string) {
 		described, err := client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
 		must(err)
 		for _, one := range described.Groups {
-			say("describe "+group, []any{one.GroupState, len(one.Members) > 0, text(one.Error)}, nil)
+			say("describe "+group, []any{one.GroupID, text(one.Error)}, nil) // the second member may still join
 		}
 		_, err = client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{group}})
 		say("delete while it runs", nil, err)
