@@ -705,12 +705,15 @@ class TrackerBackend(Backend):
         delivery.is_settled = True
         if now > delivery.lease.deadline:
             self._counters.lease_lost += 1
-            raise LeaseLostError(
-                f"the lease of message {delivery.envelope.id} is over: it is delivered again",
-                remedy="process it in less time than redelivery_timeout_ms, extend it, or raise max_processing_ms",
-                topic=self._options.message_topic, partition=delivery.identity.partition,
-                offset=delivery.identity.offset,
-            )  # fmt: skip
+            remedy = "process it in less time than redelivery_timeout_ms, extend it, or raise max_processing_ms"
+            raise self._lease_lost(delivery, remedy)
+
+    def _lease_lost(self, delivery: Delivery, remedy: str) -> LeaseLostError:
+        return LeaseLostError(
+            f"the lease of message {delivery.envelope.id} is over: it is delivered again",
+            remedy=remedy, topic=self._options.message_topic, partition=delivery.identity.partition,
+            offset=delivery.identity.offset,
+        )  # fmt: skip
 
     def ack(self, delivery: Delivery, now: float) -> None:
         if now > delivery.lease.deadline:
@@ -757,10 +760,7 @@ class TrackerBackend(Backend):
 
     def _check_lease(self, delivery: Delivery) -> None:
         if self.now() > delivery.lease.deadline:
-            raise LeaseLostError(
-                f"the lease of message {delivery.envelope.id} is over: it is delivered again",
-                remedy="extend it earlier, or raise redelivery_timeout_ms",
-            )
+            raise self._lease_lost(delivery, "extend it earlier, or raise redelivery_timeout_ms")
 
     # -- the end
 
