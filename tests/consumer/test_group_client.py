@@ -148,7 +148,9 @@ def test_a_partition_that_was_added_is_read_before_metadata_are_old(cluster: Clu
 
 
 def test_a_partition_that_is_added_after_it_was_assigned_by_hand_is_read(cluster: Cluster) -> None:
-    with Consumer(cluster.bootstrap, metadata_max_age_ms=300_000, max_wait_ms=20) as consumer:
+    with Consumer(
+        cluster.bootstrap, metadata_max_age_ms=300_000, unknown_topic_timeout_ms=60_000, max_wait_ms=20
+    ) as consumer:
         consumer.assign([("t", 0, 0), ("t", 2, 0)])
         until(lambda: cluster.requests()[ApiKey.METADATA] >= 2, consumer)  # it asks twice at first
         cluster.call(lambda state, now: state.add_partitions(state.topics["t"], 3))
