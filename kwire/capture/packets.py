@@ -9,15 +9,17 @@ Damaged bytes raise DecodeError with their offset, after all packets before them
 
 from __future__ import annotations
 
-import gzip
 import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from kwire.errors import DecodeError
+
+if TYPE_CHECKING:
+    import gzip
 
 # More than any snapshot length (tcpdump's is 256 KiB), and small enough for memory.
 PACKET_BYTES_MAX = 16 * 1024 * 1024
@@ -55,6 +57,8 @@ def read_packets(file: BinaryIO) -> Iterator[Packet]:
     source = _Source(file)
     head = source.take(4, "a capture's magic number")
     if head[:2] == _GZIP:
+        import gzip  # 2 ms that `kwire decode` of one frame need not wait
+
         source = _Source(gzip.GzipFile(fileobj=io.BufferedReader(PrefixedFile(head, file))))
         head = source.take(4, "a capture's magic number")
     yield from _pcapng(source) if head == _SECTION else _pcap(source, head)

@@ -23,6 +23,8 @@ producer, cluster, net, session, protocol, records, wire.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -33,6 +35,8 @@ _EXTRAS = {"click": "cli", "rich": "cli", "textual": "tui", "zstandard": "zstd"}
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the `kwire` script and exit: 0 ok, 1 an error from Kafka, 2 usage, 3 no connection, 4 undecodable bytes."""
+    # Or the last garbage collection, at the interpreter's exit, walks through every module: 10 ms of 90.
+    atexit.register(gc.freeze)
     try:
         from kwire.cli.app import kwire
 

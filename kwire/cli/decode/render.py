@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from textwrap import wrap
 from typing import Any
 from uuid import UUID
 
@@ -63,7 +62,11 @@ class FieldTable:
         text, rest = _break(value, self.width - taken)
         # What does not fit continues below, where there is more space.
         left = self.offset + 2 + self.hex + 4
-        below = ["  " + line for line in wrap(rest, max(16, self.width - left), break_on_hyphens=False)]
+        below: list[str] = []
+        if rest:
+            from textwrap import wrap  # only long lines pay for its import
+
+            below = ["  " + line for line in wrap(rest, max(16, self.width - left), break_on_hyphens=False)]
         hex_first, *hex_below = self._hex(row.data)
         yield self._line(_offset(row), hex_first, field, row.type, text, is_error=row.type == "?")
         for hex_line, text in zip_longest(hex_below, below, fillvalue=""):
