@@ -3,7 +3,8 @@
 tools/kcat-race [-b HOST:PORT] [--lines N] [--records N] [--rounds N]
 
 Without -b a real broker is started. Each round produces the lines of a file, and reads a topic to its end as JSON and
-by a format string; what is read is counted. Prints the median of each, and how many times faster than kcat kwire was.
+by a format string; what is read is counted. kwire runs as from a wheel: see plain_python. Prints the median of each,
+and how many times faster than kcat kwire was.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
+import venv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -123,6 +126,15 @@ def with_bytecode(folder: str) -> dict[str, str]:
     return kept | {"PYTHONPYCACHEPREFIX": folder}
 
 
+def plain_python(folder: Path) -> str:
+    """Return a Python that imports kwire and what it needs from folders, by no finder."""
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    sources = Path(kwire.__file__).parents[1]
+    (packages / "kwire.pth").write_text(f"{sources}\n{sysconfig.get_path('purelib')}\n", "utf-8")
+    return str(folder / "bin" / "python")
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-b", "--bootstrap", help="brokers; default: one real broker that is started here")
@@ -142,11 +154,12 @@ def main(argv: list[str]) -> int:
         create(bootstrap, into)
         fill(bootstrap, topic, given.records)
         environment = with_bytecode(str(Path(folder, "bytecode")))
+        python = plain_python(Path(folder, "venv"))
         is_fastest = True
         for want in wants(bootstrap, topic, into, lines, given.records):
             if given.only is not None and given.only not in want.name:
                 continue
-            programs = {"kwire": [sys.executable, "-m", "kwire", *want.kwire], "kcat": ["kcat", *want.kcat]}
+            programs = {"kwire": [python, "-m", "kwire", *want.kwire], "kcat": ["kcat", *want.kcat]}
             costs: dict[str, list[Cost]] = {name: [] for name in programs}
             cost([*programs["kwire"], "-c", "1"], want.reads, out, environment)  # compiles the modules
             for number in range(given.rounds):

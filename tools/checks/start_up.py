@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sysconfig
 import tempfile
-import venv
 from pathlib import Path
 
-import kwire
-from checks.kcat_race import cost, with_bytecode
+from checks.kcat_race import cost, plain_python, with_bytecode
 
 _LIMIT_SECONDS = 0.1
 _FRAME = b"\x00\x12\x00\x00\x00\x00\x00\x01\xff\xff"  # ApiVersions v0
@@ -31,7 +28,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         frame, out = Path(folder, "frame"), Path(folder, "out")
         frame.write_bytes(_FRAME)
-        python = _plain_python(Path(folder, "venv"))
+        python = plain_python(Path(folder, "venv"))
         environment = with_bytecode(str(Path(folder, "bytecode")))
         environment.pop("PYTHONPATH", None)
         for arguments in (["-c", "pass"], *(["-m", "kwire", *one] for one in _commands(str(frame)))):
@@ -50,12 +47,3 @@ def main(argv: list[str]) -> int:
 
 def _commands(frame: str) -> list[list[str]]:
     return [["--help"], ["decode", "--help"], ["decode", frame]]
-
-
-def _plain_python(folder: Path) -> str:
-    """Return a Python that imports kwire and what it needs from folders, by no finder."""
-    venv.create(folder, symlinks=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    sources = Path(kwire.__file__).parents[1]
-    (packages / "kwire.pth").write_text(f"{sources}\n{sysconfig.get_path('purelib')}\n", "utf-8")
-    return str(folder / "bin" / "python")
