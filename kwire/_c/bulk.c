@@ -1,4 +1,4 @@
-/* Many records in one call: `all_bytes`, `RecordAccumulator.append_many` and `BatchBuilder.outcomes`.
+/* Many records in one call: `all_bytes`, `split_lines`, `RecordAccumulator.append_many` and `BatchBuilder.outcomes`.
  *
  * See ManyColumns in kwire/producer/accumulator.py for the columns.
  */
@@ -586,7 +586,79 @@ all_bytes(PyObject *Py_UNUSED(module), PyObject *items)
     Py_RETURN_TRUE;
 }
 
+/* Return where the delimiter is next in start .. end - 1, or `end`. */
+static bytes_t
+find_delimiter(bytes_t start, bytes_t end, const Py_buffer *delimiter)
+{
+    const size_t size = (size_t)delimiter->len;
+    while ((size_t)(end - start) >= size) {
+        bytes_t found = memchr(start, *(bytes_t)delimiter->buf, (size_t)(end - start) - size + 1);
+        if (found == NULL) {
+            break;
+        }
+        if (memcmp(found, delimiter->buf, size) == 0) {
+            return found;
+        }
+        start = found + 1;
+    }
+    return end;
+}
+
+static Py_ssize_t
+count_lines(const Py_buffer *data, const Py_buffer *delimiter, Py_ssize_t *size)
+{
+    bytes_t start = data->buf, end = start + data->len;
+    Py_ssize_t lines = 0;
+    for (*size = 0; start < end; lines++) {
+        bytes_t found = find_delimiter(start, end, delimiter);
+        *size += found - start;
+        start = found < end ? found + delimiter->len : end;
+    }
+    return lines;
+}
+
+/* (data, delimiter) -> (None, ends, lines, False, 0): a column of the parts between delimiters. */
+static PyObject *
+split_lines(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer data, delimiter;
+    PyObject *ends = NULL, *lines = NULL, *column = NULL;
+    if (!PyArg_ParseTuple(args, "y*y*", &data, &delimiter)) {
+        return NULL;
+    }
+    Py_ssize_t size, count;
+    if (delimiter.len == 0 || data.len > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, delimiter.len ? "more than 2 GiB" : "empty separator");
+        goto done;
+    }
+    count = count_lines(&data, &delimiter, &size);
+    ends = PyBytes_FromStringAndSize(NULL, (count + 1) * (Py_ssize_t)sizeof(int32_t));
+    lines = PyBytes_FromStringAndSize(NULL, size);
+    if (ends == NULL || lines == NULL) {
+        goto done;
+    }
+    bytes_t start = data.buf, end = start + data.len;
+    char *to_ends = PyBytes_AsString(ends), *first = PyBytes_AsString(lines), *to = first;
+    memset(to_ends, 0, sizeof(int32_t));
+    while (start < end) {
+        bytes_t found = find_delimiter(start, end, &delimiter);
+        memcpy(to, start, (size_t)(found - start));
+        to += found - start;
+        int32_t at = (int32_t)(to - first);
+        memcpy(to_ends += sizeof(at), &at, sizeof(at));
+        start = found < end ? found + delimiter.len : end;
+    }
+    column = Py_BuildValue("(OOOOi)", Py_None, ends, lines, Py_False, 0);
+done:
+    Py_XDECREF(ends);
+    Py_XDECREF(lines);
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&delimiter);
+    return column;
+}
+
 static PyMethodDef functions[] = {
+    {"split_lines", split_lines, METH_VARARGS, "(data, delimiter) -> a column of the parts between delimiters."},
     {"all_bytes", (PyCFunction)(void (*)(void))all_bytes, METH_O, "Whether nothing but bytes and None is in a list."},
     {NULL, NULL, 0, NULL},
 };

@@ -136,6 +136,7 @@ class Producer(ProducerMethods):
 
     send_all = awaited(ProducerMethods._send_all)
     send_many = awaited(ProducerMethods._send_many)
+    send_lines = awaited(ProducerMethods._send_lines)
     send_arrow = awaited(ProducerMethods._send_arrow)
     flush = awaited(ProducerMethods._flush)
     explain = awaited(ProducerMethods._explain)

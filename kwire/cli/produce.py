@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
-from typing import Any, BinaryIO, NamedTuple
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol
 
 import click
 
@@ -123,8 +124,50 @@ def command(
         return delivery.run(parser, values, count)
 
 
-class _Columns(NamedTuple):
-    """Records to send together, as `Producer.send_many` takes them."""
+class _Records(Protocol):
+    """Records to send together."""
+
+    def __len__(self) -> int: ...
+
+    def send(self, producer: Any, topic: str) -> Any:
+        """Send them; return the producer's response for all."""
+
+    def one(self, index: int) -> _Records:
+        """Return one of the records alone."""
+
+    def size(self, without: Collection[int]) -> int:
+        """Return how many bytes the keys and values have, without those of some records."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The parts of a chunk as values, without an object for each."""
+
+    chunk: _Chunk
+
+    def __len__(self) -> int:
+        return self.chunk.count()
+
+    def send(self, producer: Any, topic: str) -> Any:
+        response = producer.send_lines(topic, self.chunk.data, self.chunk.delimiter)
+        self.chunk.parts = len(response)
+        return response
+
+    def one(self, index: int) -> _Columns:
+        return _Columns([self.chunk.pieces()[index]])
+
+    def size(self, without: Collection[int]) -> int:
+        data, delimiter = self.chunk.data, self.chunk.delimiter
+        size = len(data) - len(delimiter) * (self.chunk.count() - (not data.endswith(delimiter)))
+        if without:
+            pieces = self.chunk.pieces()
+            size -= sum(len(pieces[index]) for index in without)
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Keys, values and more, as `Producer.send_many` takes them."""
 
     values: list[bytes | None]
     keys: list[bytes | None] | None = None
@@ -132,8 +175,13 @@ class _Columns(NamedTuple):
     timestamps_ms: list[int | None] | None = None
     partitions: list[int | None] | int | None = None
 
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def send(self, producer: Any, topic: str) -> Any:
+        return producer.send_many(topic, self.values, self.keys, self.headers, self.timestamps_ms, self.partitions)
+
     def one(self, index: int) -> _Columns:
-        """Return one of the records alone."""
         partitions = self.partitions
         return _Columns(
             [self.values[index]],
@@ -143,9 +191,10 @@ class _Columns(NamedTuple):
             [partitions[index]] if isinstance(partitions, list) else partitions,
         )
 
-    def size(self) -> int:
-        """Return how many bytes the keys and values have."""
-        return sum(len(one or b"") for one in self.keys or ()) + len(b"".join([one or b"" for one in self.values]))
+    def size(self, without: Collection[int]) -> int:
+        columns = (self.keys or (), self.values)
+        size = sum(sum(map(len, filter(None, column))) for column in columns)
+        return size - sum(len(column[index] or b"") for index in without for column in columns if column)
 
 
 class _RecordParser:
@@ -162,9 +211,20 @@ class _RecordParser:
         self.headers = tuple(_header(text) for text in headers)
         self.partition = partition
         self.repartition = repartition
+        self._has_only_values = not (
+            is_json or self.key_delimiter or is_null or self.headers or fixed_key is not None or partition is not None
+        )
 
-    def records(self, pieces: list[bytes]) -> tuple[_Columns, EncodeError | None]:
-        """Return the records of the parts up to the first that is not a JSON record, and the error about that one."""
+    def records(self, chunk: _Chunk, most: int | None) -> tuple[_Records, EncodeError | None]:
+        """Return the records of a chunk up to the first that is not a JSON record, and the error about that one.
+
+        `most` is how many records are wanted of it; None: all.
+        """
+        if self._has_only_values and chunk.delimiter and (most is None or chunk.count() <= most):
+            return _Lines(chunk), None
+        return self._columns(chunk.pieces()[:most])
+
+    def _columns(self, pieces: list[bytes]) -> tuple[_Columns, EncodeError | None]:
         error: EncodeError | None = None
         columns = _Columns([])
         if self.is_json:
@@ -217,16 +277,31 @@ def _header(text: str) -> tuple[str, bytes | None]:
     return name, value.encode("utf-8", "surrogateescape") if equals else None
 
 
-class _Chunk(NamedTuple):
-    """Consecutive parts of the input; `number` is the line of the first, or None for a file that is one record."""
+@dataclass(slots=True)
+class _Chunk:
+    """Consecutive parts of the input, with their delimiters; or, with an empty delimiter, a file that is one record.
+
+    `number` is the line of the first part, `parts` how many there are, once somebody has counted.
+    """
 
     name: str
-    number: int | None
-    pieces: list[bytes]
+    number: int
+    data: bytes
+    delimiter: bytes
+    parts: int | None = None
+
+    def count(self) -> int:
+        if self.parts is None:
+            is_open = not self.data.endswith(self.delimiter)
+            self.parts = self.data.count(self.delimiter) + is_open if self.delimiter else 1
+        return self.parts
+
+    def pieces(self) -> list[bytes]:
+        return split_records(self.data, self.delimiter) if self.delimiter else [self.data]
 
     def place(self, index: int) -> str:
         """Return where a part is, for messages."""
-        return self.name if self.number is None else f"{self.name}line {self.number + index}"
+        return f"{self.name}line {self.number + index}" if self.delimiter else self.name
 
 
 def _input(files: Iterable[BinaryIO], has_lines: bool, delimiter: bytes) -> Iterator[_Chunk]:
@@ -235,29 +310,39 @@ def _input(files: Iterable[BinaryIO], has_lines: bool, delimiter: bytes) -> Iter
     for file in files or [sys.stdin.buffer]:
         name = str(getattr(file, "name", "-"))
         if files and not has_lines:
-            yield _Chunk(name, None, [file.read()])
+            yield _Chunk(name, 1, file.read(), b"")
             continue
         number = 1
-        for pieces in split_records(file, delimiter):
-            yield _Chunk(f"{name}, " if files else "", number, pieces)
-            number += len(pieces)
+        for data in whole_records(file, delimiter):
+            chunk = _Chunk(f"{name}, " if files else "", number, data, delimiter)
+            yield chunk
+            number += chunk.count()
 
 
-def split_records(stream: Any, delimiter: bytes) -> Iterator[list[bytes]]:
-    """Yield the parts of a stream between delimiters, those of each read together.
+def split_records(data: bytes, delimiter: bytes) -> list[bytes]:
+    """Return the parts between delimiters. One at the end adds no empty part."""
+    pieces = data.split(delimiter)
+    if not pieces[-1]:
+        pieces.pop()
+    return pieces
 
-    A delimiter at the end adds no empty part.
+
+def whole_records(stream: Any, delimiter: bytes) -> Iterator[bytes]:
+    """Yield what a stream has, in blocks that end with a delimiter; the last one may end without.
+
+    A delimiter that overlaps itself, as "aa" does in "aaa", is found from the left, as by `bytes.split`.
     """
     # read1 returns what is available; read would wait for a full buffer.
     read: Callable[[int], bytes] = stream.read1 if hasattr(stream, "read1") else stream.read
     rest = b""
     while chunk := read(_READ_BYTES):
-        # A delimiter may span two chunks, so the rest is split again.
-        *pieces, rest = (rest + chunk).split(delimiter)
-        if pieces:
-            yield pieces
+        data = rest + chunk  # a delimiter may span two reads
+        end = data.rfind(delimiter) + 1 if len(delimiter) == 1 else len(data) - len(data.split(delimiter)[-1])
+        rest = data[end:]
+        if end:
+            yield data[:end]
     if rest:
-        yield [rest]
+        yield rest
 
 
 class _Failures:
@@ -344,13 +429,12 @@ class _Delivery:
             self.producer.begin()
         try:
             for chunk in chunks:
-                pieces = chunk.pieces if left is None else chunk.pieces[:left]
-                columns, error = parser.records(pieces)
-                if columns.values:
-                    self._send(columns, chunk)
+                records, error = parser.records(chunk, left)
+                if error is None or len(records):
+                    self._send(records, chunk)
                 if error is not None:
-                    raise _at(error, chunk.place(len(columns.values))) from None
-                left = None if left is None else left - len(pieces)
+                    raise _at(error, chunk.place(len(records))) from None
+                left = None if left is None else left - len(records)
                 if left == 0 or self.stdout_closed:
                     break
             is_complete = not self.stdout_closed
@@ -379,38 +463,37 @@ class _Delivery:
             self.producer.abort()
             self.output.note("the transaction was aborted: readers with --isolation read_committed see none of it")
 
-    def _send(self, columns: _Columns, chunk: _Chunk) -> None:
+    def _send(self, records: _Records, chunk: _Chunk) -> None:
         try:
-            self._send_together(columns, chunk.place)
+            self._send_together(records, chunk.place)
         except ValueError:
             # None of them was sent. Alone, each says which one cannot be a record, after those before it.
-            for index in range(len(columns.values)):
+            for index in range(len(records)):
                 place = chunk.place(index)
                 try:
-                    self._send_together(columns.one(index), lambda _, place=place: place)  # type: ignore[misc]
+                    self._send_together(records.one(index), lambda _, place=place: place)  # type: ignore[misc]
                 except ValueError as error:
                     raise EncodeError(f"{place}: {error}") from None
 
-    def _send_together(self, columns: _Columns, place: Callable[[int], str]) -> None:
-        count = len(columns.values)
+    def _send_together(self, records: _Records, place: Callable[[int], str]) -> None:
         try:
-            response = self.producer.send_many(self.topic, *columns)
+            response = records.send(self.producer, self.topic)
         except KwireError as error:
             # Rejected at once, all of them, such as those of a topic whose name is wrong.
             with self.changed:
-                for index in range(count):
+                for index in range(len(records)):
                     self._failed(error, place(index))
         else:
-            response.add_done_callback(lambda response: self._done(response.settled(), columns, place))
-        self.accepted += count
+            response.add_done_callback(lambda response: self._done(response.settled(), records, place))
+        self.accepted += len(records)
 
-    def _done(self, result: Any, columns: _Columns, place: Callable[[int], str]) -> None:
+    def _done(self, result: Any, records: _Records, place: Callable[[int], str]) -> None:
         errors: dict[int, KwireError] = dict(result.errors)
         with self.changed:
             for index, error in errors.items():
                 self._failed(error, place(index))
             self.delivered += len(result) - len(errors)
-            self.delivered_bytes += columns.size() - sum(columns.one(index).size() for index in errors)
+            self.delivered_bytes += records.size(without=errors)
             if self.has_report:
                 for index in range(len(result)):
                     if index in errors:

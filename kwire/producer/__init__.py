@@ -9,7 +9,7 @@
     interceptors      what sees each record and its result: `ProducerInterceptor`
     producer_request  messages with acks and a time limit of their own
     futures           `ProduceResponse`, the future of a record; where callbacks run; failures that no caller has seen
-    bulk, arrow       `send_many` and `send_arrow`: many records of one call
+    bulk, arrow       `send_many`, `send_lines` and `send_arrow`: many records of one call
     accumulator       open batches, the memory they use, and the callers that wait for some
     batch_builder     one open batch
     sender            the state machine; builds requests

@@ -110,6 +110,25 @@ def all_bytes(items: list[Any]) -> bool:
     return _PLAIN.issuperset(map(type, items))
 
 
+def split_lines(data: Bytes, delimiter: bytes) -> list[bytes | None] | BytesBuffers:
+    """Return a column of the parts between delimiters. One at the end adds no empty part.
+
+    Raises ValueError for an empty delimiter, and with the C accelerator for more than 2 GiB.
+
+    >>> split_lines(b"a,,b,", b",") in ([b"a", b"", b"b"], (None, array("i", [0, 1, 1, 2]).tobytes(), b"ab", False, 0))
+    True
+    """
+    parts: list[bytes | None] = [*bytes(data).split(delimiter)]
+    if not parts[-1]:
+        parts.pop()
+    return parts
+
+
+def count_of(cells: list[bytes | None] | BytesBuffers) -> int:
+    """Return how many items a column of `split_lines` has."""
+    return len(cells) if isinstance(cells, list) else len(memoryview(cells[1]).cast("B").cast("i")) - 1
+
+
 def _cells(column: BytesCells, start: int, end: int) -> Iterable[bytes | None]:
     if column is None:
         return repeat(None)
@@ -667,6 +686,7 @@ def crc32_partition(key: bytes, count: int) -> int:
 
 if not TYPE_CHECKING and speedups is not None:
     RecordAccumulator, all_bytes = speedups.RecordAccumulator, speedups.all_bytes
+    split_lines = speedups.split_lines
 
 
 R = TypeVar("R")

@@ -1,8 +1,8 @@
 """Many records in one call: the columns that `send_many` accepts, and the future of their results.
 
-`slice_of` converts the caller's arguments to columns and raises for invalid ones before any record is sent.
-`Bulk` appends the records to the accumulator. `BulkResponse` is the future of the call: the offset or the error of
-each record.
+`slice_of` and `lines_of` convert the caller's arguments to columns; they raise for invalid ones before any record is
+sent. `Bulk` appends the records to the accumulator. `BulkResponse` is the future of the call: the offset or the error
+of each record.
 
 A response keeps stretches of consecutive records of a batch builder, not an object for each record. The batch builder
 has the results; columns are built from them only when the caller reads them.
@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast, overload
 
 from kwire.arguments import wrong_type
 from kwire.errors import ConfigurationError, ErrorCode, KwireError, RecordTooLargeError, RequestTimeoutError
-from kwire.producer.accumulator import ManyColumns, RecordAccumulator, all_bytes
+from kwire.producer.accumulator import ManyColumns, RecordAccumulator, all_bytes, count_of, split_lines
 from kwire.producer.batch_builder import BatchBuilder, BatchResult, Dispatch, RecordFuture
 from kwire.producer.futures import Failure, Failures, RecordMetadata, awaiting, check_callback, wait_for
 from kwire.producer.message import Data, Headers, to_bytes, to_headers
 
 if TYPE_CHECKING:
     from kwire.records.rows import Headers as HeadersOfOne
+    from kwire.wire.buffers import Bytes
 
 Values = Iterable[Data]
 Keys = Iterable[Data] | None
@@ -55,6 +56,20 @@ def slice_of(
         None if partitions is None else _numbers(partitions, count, "partitions", "i", -1),
     )
     return Slice(columns, count)
+
+
+def lines_of(data: Bytes, delimiter: bytes, now_ms: int) -> Slice:
+    """Return the records of `send_lines` as columns. Raises TypeError or ValueError for what has no lines."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise wrong_type("data", data, "bytes, a bytearray or a memoryview, with all lines in it")
+    if not isinstance(delimiter, bytes):
+        raise wrong_type("delimiter", delimiter, 'bytes, as b"\\n" is')
+    if not delimiter:
+        raise ValueError("delimiter is empty: it is what ends a line")
+    if len(data) > _LINES_BYTES_MAX:
+        raise ValueError(f"data has {len(data)} bytes, and one call takes 2 GiB: send it in parts")
+    cells = split_lines(data, delimiter)
+    return Slice(ManyColumns(cells, None, None, now_ms, None), count_of(cells))
 
 
 def pyarrow_is_missing() -> ConfigurationError:
@@ -129,6 +144,8 @@ _log = logging.getLogger("kwire.callbacks")
 
 BulkCallback = Callable[["BulkResponse"], object]
 OnRefused = Callable[[KwireError, int], object]
+
+_LINES_BYTES_MAX = (1 << 31) - 1
 
 # How many records are appended at once; after them other senders get a turn, and the loop begins to send.
 _AT_ONCE = 16_384

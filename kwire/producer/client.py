@@ -58,6 +58,7 @@ from kwire.producer.bulk import (
     Timestamps,
     Values,
     check_column,
+    lines_of,
     pyarrow_is_missing,
     slice_of,
 )
@@ -83,6 +84,7 @@ from kwire.producer.sender import Sender
 from kwire.producer.serializers import Serializers
 from kwire.producer.transaction import Transaction
 from kwire.records import Compression, record_bytes_max
+from kwire.wire.buffers import Bytes
 
 OnKnown = Callable[[KwireError | None], object]
 
@@ -412,6 +414,12 @@ class ProducerClient:
                 check_column(keys, "keys")
                 keys = self.serializers.many(topic, "key", keys)
         return slice_of(values, keys, headers, timestamps_ms, partitions, self._time_ms())
+
+    def lines_slice(self, topic: str, data: Bytes, delimiter: bytes) -> Slice:
+        """Return the records of `send_lines` as columns; raises what `send_lines` raises."""
+        check_topic(topic)
+        self.check_usable()
+        return lines_of(data, delimiter, self._time_ms())
 
     def arrow_slices(self, topic: str, table: object) -> list[Slice]:
         """Return the records of `send_arrow` as columns; raises what `send_arrow` raises."""

@@ -41,6 +41,7 @@ from kwire.producer.futures import MakeResponse, ProduceResponse, check_wait
 from kwire.producer.message import Message, check_message
 from kwire.producer.metrics import ProducerMetrics
 from kwire.producer.producer_request import DeliveryOptions
+from kwire.wire.buffers import Bytes
 
 T = TypeVar("T")
 
@@ -118,6 +119,17 @@ class ProducerMethods(TelemetryMethods):
         return await self._append_many(
             topic, [self._core.slice_of(topic, values, keys, headers, timestamps_ms, partitions)]
         )
+
+    async def _send_lines(self, topic: str, data: Bytes, delimiter: bytes = b"\n") -> BulkResponse:
+        """Send each line of `data` as a record's value, as `send_many` does, without a Python object for each.
+
+        `data` is bytes, a bytearray or a memoryview, of at most 2 GiB. A delimiter of several bytes is allowed; one at
+        the end adds no empty record. No serializer is called. With interceptors, or without the C accelerator, each
+        line becomes an object after all.
+
+        Raises TypeError or ValueError for other data: then none is sent. Otherwise as `send_many`.
+        """
+        return await self._append_many(topic, [self._core.lines_slice(topic, data, delimiter)])
 
     async def _send_arrow(self, topic: str, table: Any) -> BulkResponse:
         """Send the rows of a pyarrow.Table or RecordBatch, or of any object with an Arrow stream, as `send_many` does.

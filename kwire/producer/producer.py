@@ -138,6 +138,7 @@ class Producer(ProducerMethods):
 
     send_all = blocking(ProducerMethods._send_all)
     send_many = blocking(ProducerMethods._send_many)
+    send_lines = blocking(ProducerMethods._send_lines)
     send_arrow = blocking(ProducerMethods._send_arrow)
     flush = blocking(ProducerMethods._flush)
     explain = blocking(ProducerMethods._explain)

@@ -9,7 +9,8 @@ The arguments are those of Kafka's `Serializer.serialize(topic, data)`. Wrap a s
 takes a SerializationContext: `lambda topic, data: avro(data, SerializationContext(topic, "value"))`.
 
 None is never serialized: a record without a key stays without one, and a value of None stays a tombstone. A serializer
-gets all other data, including bytes and str. `send_arrow` calls no serializer: its columns have bytes already.
+gets all other data, including bytes and str. `send_arrow` and `send_lines` call no serializer: what they
+get are bytes already.
 """
 
 from __future__ import annotations

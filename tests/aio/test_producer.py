@@ -449,6 +449,7 @@ def test_many_at_once(cluster: Cluster) -> None:
             pa = pytest.importorskip("pyarrow")
             rows = await (await producer.send_arrow("t", pa.table({"value": ["a", None]})))
             assert len(rows) == 2
+            assert len(await (await producer.send_lines("t", b"a\nb\nc"))) == 3
             with pytest.raises(ValueError, match="keys has 1"):
                 await producer.send_many("t", sent, keys=[b"k"])
         assert threads == [threading.current_thread()]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kwire.broker import Cluster
-from kwire.cli.produce import split_records
+from kwire.cli.produce import split_records, whole_records
 from kwire.protocol import ApiKey
 from tests.cli.running import Ran, run
 
@@ -483,14 +483,18 @@ def test_an_invalid_address(address: str) -> None:
         ([b"a-", b"-b"], b"--", [b"a", b"b"]),
         ([b"", b"x"], b"\n", []),  # an empty chunk is the end
         ([b"\n"], b"\n", [b""]),
+        ([b"aa", b"ax", b"aay"], b"aa", [b"", b"ax", b"y"]),  # a delimiter that overlaps itself
+        ([b"aa", b"a"], b"aa", [b"", b"a"]),
     ],
 )
-def test_split_records(chunks: list[bytes], delimiter: bytes, pieces: list[bytes]) -> None:
+def test_records_of_a_stream(chunks: list[bytes], delimiter: bytes, pieces: list[bytes]) -> None:
     class Chunks:
         def read1(self, size: int) -> bytes:
             return chunks.pop(0) if chunks else b""
 
-    assert [one for some in split_records(Chunks(), delimiter) for one in some] == pieces
+    blocks = list(whole_records(Chunks(), delimiter))
+    assert [one for block in blocks for one in split_records(block, delimiter)] == pieces
+    assert all(block.endswith(delimiter) for block in blocks[:-1])
 
 
 def test_an_offset_beyond_the_end_is_an_error(cluster: Cluster, topic: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import struct
 from array import array
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire.producer.accumulator import BytesCells, ManyColumns, all_bytes
+from kwire.producer.accumulator import BytesCells, ManyColumns, all_bytes, count_of, split_lines
 from tests.producer.test_accumulator import IMPLEMENTATIONS, NOW, Accumulators, _leaks, collect_soon, values
 from tests.wire.speedups import CAN_COMPILE, needs_c, python, speedups
 
@@ -225,6 +226,23 @@ def test_nothing_but_bytes(function: Any) -> None:
         assert function(items) is True
     for items in (["a"], [b"a", bytearray(b"b")], [5, None]):
         assert function(items) is False
+
+
+@pytest.mark.parametrize("function", [split_lines, *([speedups().split_lines] if CAN_COMPILE else [])])
+def test_lines_are_the_parts_between_delimiters(function: Any) -> None:
+    chance = Random(7)
+    for delimiter in (b"\n", b"--", b"aab"):
+        for size in range(60):
+            data = bytes(chance.choice(b"ab\n-") for _ in range(size))
+            expected = data.split(delimiter)
+            expected = expected if expected[-1] else expected[:-1]
+            column = function(data, delimiter)
+            assert count_of(column) == len(expected)
+            rows = ManyColumns(column, None, None, 0, None).rows(0, len(expected))
+            assert [value for _, _, value, _, _ in rows] == expected
+    assert count_of(function(memoryview(bytearray(b"a b")), b" ")) == 2
+    with pytest.raises(ValueError, match="empty separator"):
+        function(b"a", b"")
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 4])

@@ -1,4 +1,4 @@
-"""`send_many` and `send_arrow` on the embedded cluster: one response with the result of each record."""
+"""`send_many`, `send_lines` and `send_arrow` on the embedded cluster: one response with the result of each record."""
 
 from __future__ import annotations
 
@@ -252,6 +252,46 @@ def test_an_own_partitioner_is_called_for_each_record_without_a_partition(cluste
 
 HEADERS = [[{"key": "h", "value": b"x"}, {"key": "none", "value": None}], None, []]
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def test_lines(cluster: Cluster) -> None:
+    data = bytearray(b"".join(b"line %d\n" % number for number in range(50_000)) + b"\nlast")
+    with kwire.Producer(cluster.bootstrap) as producer:
+        response = producer.send_lines("t", data)
+        data[:] = bytes(len(data))  # the caller's memory is its own again
+        result = response.result(PATIENCE)
+        assert len(producer.send_lines("t", b"")) == 0
+        parts = producer.send_lines("t", b"a--b-c", b"--").result(PATIENCE)
+    expected = [b"line %d" % number for number in range(50_000)] + [b"", b"last"]
+    assert [record.value for record in at(cluster, result)] == expected
+    assert [record.value for record in at(cluster, parts)] == [b"a", b"b-c"]
+    assert {record.key for record in at(cluster, parts)} == {None}
+
+
+def test_a_line_that_is_too_large_fails_alone(cluster: Cluster) -> None:
+    with kwire.Producer(cluster.bootstrap, max_request_bytes=1000) as producer:
+        response = producer.send_lines("t", b"a\n" + b"b" * 2000 + b"\nc")
+        found = response.settled(PATIENCE)
+    assert [(number, type(error)) for number, error in found.errors] == [(1, RecordTooLargeError)]
+    assert found.offsets[0] >= 0
+    assert found.offsets[2] >= 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        (("t", "text"), TypeError, r"data is 'text' \(str\): give bytes"),
+        (("t", [b"a"]), TypeError, r"\(list\): give bytes"),
+        (("t", b"a", "\n"), TypeError, r"delimiter is .* \(str\): give bytes"),
+        (("t", b"a", b""), ValueError, "delimiter is empty"),
+        ((5, b"a"), TypeError, "topic is 5: it must be a str"),
+    ],
+)
+def test_what_has_no_lines(cluster: Cluster, arguments: Any, kind: type[Exception], message: str) -> None:
+    with kwire.Producer(cluster.bootstrap) as producer, pytest.raises(kind, match=message):
+        producer.send_lines(*arguments)
+
+
 KINDS = [pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
 
 
