@@ -96,7 +96,8 @@ class ShardQueue:
         self._batch = batch
         self._batch_wait = batch_wait if batch > 1 else 0.0
         self._lock = threading.Lock()
-        self.has_work = threading.Condition(self._lock)  # notified when shards become ready
+        self.has_work = threading.Condition(self._lock)  # notified when shards become ready, while `wakes_workers`
+        self.wakes_workers = True
         self._partitions: dict[TopicPartition, WorkPartition] = {}
         self._rotation: deque[WorkPartition] = deque()  # those with ready shards, in turn; each once
         # A heap by time: work that backs off, and shards that wait for a batch.
@@ -225,7 +226,8 @@ class ShardQueue:
     def _notify(self, count: int) -> None:
         """Wake a worker; one that leaves work to others wakes the next."""
         if count > 0:
-            self.has_work.notify()
+            if self.wakes_workers:
+                self.has_work.notify()
             if self.on_ready is not None:
                 self.on_ready()
 
@@ -270,7 +272,8 @@ class ShardQueue:
             self._start(work)
             works.append(work)
         if rotation or (heap and heap[0][0] <= now):
-            self.has_work.notify()
+            if self.wakes_workers:
+                self.has_work.notify()
             if has_waited and self.on_ready is not None:
                 self.on_ready()
         return works

@@ -29,6 +29,8 @@ _SHORT_SECONDS = 0.001
 _GRAB_MAX = 256
 # After this time (seconds) others may take what a worker has not begun: one of its calls was not short.
 _HELD_SECONDS = 0.005
+# Calls as short as this (seconds) wait for nothing but the interpreter: more threads would only compete for it.
+_BRISK_SECONDS = 0.000_02
 
 
 @dataclass(slots=True)
@@ -162,6 +164,7 @@ class _Hand:
     since: float
     works: deque[Work]  # not begun
     done: deque[Work] = field(default_factory=deque)  # and not reported
+    is_brisk: bool = False  # its calls were as short as _BRISK_SECONDS
 
 
 def _emptied(works: deque[Work]) -> list[Work]:
@@ -174,13 +177,18 @@ def _emptied(works: deque[Work]) -> list[Work]:
 
 
 class ThreadWorkers(Workers):
-    """Each worker is a thread. With an executor it submits the call there and waits for the result."""
+    """Each worker is a thread. With an executor it submits the call there and waits for the result.
+
+    While one thread's calls are brisk, the others wait, and one of them watches it: if it is not back in time, because
+    a call waits for something after all, all take part again.
+    """
 
     def __init__(self, *args: Any, executor: Executor | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._executor = executor
         self._is_plain = executor is None and self.handling.is_plain
         self._hands: dict[int, _Hand] = {}  # by thread, of more than one call
+        self._brisk: _Hand | None = None  # of the thread that works alone
         self._wakes_at: float | None = None  # when an idle thread looks again; one is enough
         self._threads = [
             threading.Thread(target=self._work, name=f"kwire worker {number}", daemon=True)
@@ -200,10 +208,12 @@ class ThreadWorkers(Workers):
     def _work(self) -> None:
         most, hand, me = 1, _Hand(0.0, deque()), threading.get_ident()
         while (taken := self._take(most, hand, me)) is not None:
-            hand = taken
-            self._run(hand)
+            hand, count = taken, len(taken.works)
+            first_seconds = self._run(hand)
+            seconds = self._now() - hand.since
+            hand.is_brisk = self._is_plain and first_seconds < _BRISK_SECONDS and seconds < count * _BRISK_SECONDS
             # Short calls are taken together, long ones one by one.
-            is_short = self._now() - hand.since < _SHORT_SECONDS
+            is_short = seconds < _SHORT_SECONDS
             most = min(_GRAB_MAX, 2 * most) if is_short else max(1, most // 4)
 
     def _take(self, most: int, before: _Hand, me: int) -> _Hand | None:
@@ -211,19 +221,33 @@ class ThreadWorkers(Workers):
         queue, now = self.queue, self._now
         with queue.has_work:
             self._hands.pop(me, None)
+            other = None if self._brisk is before else self._brisk
+            is_brisk = before.is_brisk and other is None
+            self._set_brisk(before if is_brisk else other)
             queue.succeed_locked(_emptied(before.done))
             while not self._is_stopping:
-                works = queue.take_locked(now(), most)
-                if works:
-                    hand = _Hand(now(), deque(works))
-                    if len(works) > 1:
-                        self._hands[me] = hand
-                    if self._wakes_at is None and (self._hands or queue.next_due() is not None):
-                        queue.has_work.notify()  # another thread looks when time has passed
-                    return hand
-                self._on_idle()
+                if is_brisk or self._brisk is None:
+                    works = queue.take_locked(now(), most)
+                    if works:
+                        hand = _Hand(now(), deque(works))
+                        if len(works) > 1 or is_brisk:
+                            self._hands[me] = hand
+                        if is_brisk:
+                            self._set_brisk(hand)
+                        if self._wakes_at is None and (self._hands or queue.next_due() is not None):
+                            queue.has_work.notify()  # another thread looks when time has passed
+                        return hand
+                    if is_brisk:
+                        is_brisk = False
+                        self._set_brisk(None)
+                    self._on_idle()
                 self._wait_locked()
         return None
+
+    def _set_brisk(self, hand: _Hand | None) -> None:
+        """Let one thread work alone, or, with None, all."""
+        self._brisk = hand
+        self.queue.wakes_workers = hand is None
 
     def _wait_locked(self) -> None:
         """Wait for work, and until it is due unless another thread does."""
@@ -257,18 +281,21 @@ class ThreadWorkers(Workers):
 
     def _empty_locked(self, hand: _Hand) -> None:
         """Report what a worker has done, and let others take what it has not begun."""
+        if self._brisk is hand:
+            self._set_brisk(None)
         self.queue.succeed_locked(_emptied(hand.done))
         self.queue.put_back_locked(_emptied(hand.works))
 
-    def _run(self, hand: _Hand) -> None:
-        """Run calls until they have taken long, or another thread has taken the rest."""
+    def _run(self, hand: _Hand) -> float:
+        """Run calls until they have taken long, or another thread has taken the rest. Return the first's seconds."""
         works, done, until = hand.works, hand.done, hand.since + _SHORT_SECONDS
         now, is_plain, function = self._now, self._is_plain, self.handling.function
+        begin, first_seconds = now(), -1.0
         while works:
             try:
                 work = works.popleft()
             except IndexError:  # another thread has taken the last
-                return
+                break
             try:
                 if is_plain:
                     function(work.records[0])
@@ -279,8 +306,12 @@ class ThreadWorkers(Workers):
                     done.append(work)
             else:
                 done.append(work)
-            if works and now() > until:
+            at = now()
+            if first_seconds < 0:
+                first_seconds = at - begin
+            if works and at > until:
                 self.queue.put_back(_emptied(works))
+        return max(0.0, first_seconds)
 
     def _call(self, work: Work) -> None:
         handling = self.handling

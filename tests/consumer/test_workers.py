@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -115,3 +116,45 @@ def test_what_is_done_is_reported_while_the_next_call_runs() -> None:
     assert queue.running_count == 1, "others may take what it has not begun"
     release.set()
     workers.stop()
+
+
+def test_brisk_calls_are_left_to_one_thread() -> None:
+    queue = ShardQueue("none")
+    queue.add_partition(T, NoProgress())
+    by_thread: Counter[int] = Counter()
+    ended = threading.Semaphore(0)
+    workers = ThreadWorkers(
+        queue, handling_of(lambda record: by_thread.update((threading.get_ident(),))), 4,
+        now=lambda: 0.0, random=Random(1), on_fatal=print, on_idle=ended.release,
+    )  # fmt: skip
+    queue.add(T, records(*[None] * 20_000))
+    workers.start()
+    while queue.processed_count < 20_000:
+        assert ended.acquire(timeout=PATIENCE_SECONDS)
+    workers.stop()
+    assert by_thread.total() == 20_000
+    assert max(by_thread.values()) > 19_900, "the others only begin"
+
+
+def test_calls_that_wait_after_brisk_ones_get_all_threads() -> None:
+    queue = ShardQueue("none")
+    queue.add_partition(T, NoProgress())
+    meeting = threading.Barrier(3)
+    met: list[bool] = []
+    ended = threading.Semaphore(0)
+
+    def work(record: ConsumerRecord) -> None:
+        if record.offset in (5_000, 5_001, 5_002):
+            with suppress(threading.BrokenBarrierError):
+                meeting.wait(PATIENCE_SECONDS)
+                met.append(True)
+
+    workers = ThreadWorkers(
+        queue, handling_of(work), 3, now=time.monotonic, random=Random(1), on_fatal=print, on_idle=ended.release
+    )
+    queue.add(T, records(*[None] * 10_000))
+    workers.start()
+    while queue.processed_count < 10_000:
+        assert ended.acquire(timeout=2 * PATIENCE_SECONDS)
+    workers.stop()
+    assert met == [True] * 3
