@@ -6,7 +6,8 @@ The tap, the brokers and each client are processes of their own; there are three
 own and a tap that records. What its topics hold is then read without the tap: each record has to be there once. The
 capture has to be readable to its end. The exit code is 1 if a record is lost or doubled, or if a client failed.
 
-Cases of franz-go are its own test suite's, out of Go's module cache, which judge for themselves.
+Cases of franz-go are its own test suite's, out of Go's module cache, which judge for themselves. With the variable
+KGO_TEST_CHAOS=1 that suite ends its own connections while it works.
 """
 
 from __future__ import annotations
@@ -206,6 +207,7 @@ CASES: dict[str, Case] = {
     "java-transactions": java_transactions,
     "franz-go-group": franz_go("^TestGroupETL$/^cooperative-sticky$"),
     "franz-go-transactions": franz_go("^TestTxnEtl$"),
+    "franz-go-share": franz_go("^TestShareGroupETL$"),
 }
 
 
