@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import click
 
@@ -17,8 +17,10 @@ from kwire.cli.connection import ConnectionOptions, producer_options
 from kwire.cli.error_report import ExitCode, error_lines, exit_code
 from kwire.cli.kcat_format import unescape
 from kwire.cli.output import Output, counted, json_line, output_options
-from kwire.cli.record_json import Headers, RecordToSend, record_from_json
 from kwire.errors import EncodeError, ErrorCode, KwireError, TopicError, broker_error
+
+if TYPE_CHECKING:
+    from kwire.cli.record_json import Headers, RecordToSend
 
 _READ_BYTES = 1024 * 1024
 # How many reasons are shown; a broken topic has one for all its records.
@@ -252,6 +254,8 @@ class _RecordParser:
         return _Columns(values, keys, headers, columns.timestamps_ms, partitions), error
 
     def _of_json(self, pieces: list[bytes]) -> tuple[_Columns, EncodeError | None]:
+        from kwire.cli.record_json import record_from_json
+
         error = None
         records: list[RecordToSend] = []
         for piece in pieces:

@@ -354,6 +354,7 @@ class TaskWorkers(Workers):
 
     def start(self) -> None:
         self.queue.on_ready = self._wake
+        self.queue.wakes_workers = False  # no thread waits for `has_work`
         if self._loop is not None:
             self._begin()
             return
