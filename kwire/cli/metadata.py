@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Topic = MetadataResponse.Topic
 Partition = MetadataResponse.Topic.Partition
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+# The loop fails a request at its timeout; this much later it would not have run.
+_GRACE_SECONDS = 5.0
 
 
 @click.command()
@@ -61,6 +63,13 @@ def command(topics: tuple[str, ...], has_partitions: bool, connection: Connectio
 
 def request_metadata(loop_thread: LoopThread, topics: Sequence[str] | None, timeout: float) -> MetadataResponse:
     """Request the metadata of some topics, or of all. Creates none."""
+    return begin_metadata(loop_thread, topics, timeout)()
+
+
+def begin_metadata(
+    loop_thread: LoopThread, topics: Sequence[str] | None, timeout: float
+) -> Callable[[], MetadataResponse]:
+    """As `request_metadata`, but return a function that waits for the response."""
     from kwire.cluster import ToAny
 
     def build(version: int) -> MetadataRequest:
@@ -72,11 +81,16 @@ def request_metadata(loop_thread: LoopThread, topics: Sequence[str] | None, time
             topics=[MetadataRequest.Topic(name=name) for name in names], allow_auto_topic_creation=False
         )
 
-    response = loop_thread.request(ToAny(), MetadataRequest, build, timeout)
-    if topics is not None:
-        by_name = {topic.name: topic for topic in response.topics}
-        response.topics = [by_name.get(name) or _unknown(name) for name in topics]
-    return response
+    future = loop_thread.request_future(ToAny(), MetadataRequest, build, timeout)
+
+    def wait() -> MetadataResponse:
+        response = loop_thread.wait(future, timeout + _GRACE_SECONDS)
+        if topics is not None:
+            by_name = {topic.name: topic for topic in response.topics}
+            response.topics = [by_name.get(name) or _unknown(name) for name in topics]
+        return response
+
+    return wait
 
 
 def _unknown(name: str) -> Topic:

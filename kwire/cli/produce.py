@@ -401,9 +401,8 @@ class _Delivery:
         self, connection: ConnectionOptions, compression: str, acks: str, delivery_timeout: float, may_create: bool
     ) -> None:
         """Reach a broker before the first record is read, so that a wrong address fails at once."""
-        from kwire.cli.metadata import request_metadata
+        from kwire.cli.metadata import begin_metadata
         from kwire.cluster import ClientConfig, Cluster, open_loop_thread
-        from kwire.producer import Producer
 
         options = connection.client_options()
         options["compression"] = compression
@@ -414,9 +413,12 @@ class _Delivery:
         options.update(connection.extra)
         shared = options.keys() & ClientConfig.option_names()
         self.cluster = Cluster(**{name: options.pop(name) for name in shared})
-        self.producer = Producer(self.cluster, **options)
         with closing(open_loop_thread("kwire produce", self.cluster, {}, "metadata")) as loop_thread:
-            found = request_metadata(loop_thread, [self.topic], connection.timeout)
+            found_by = begin_metadata(loop_thread, [self.topic], connection.timeout)
+            from kwire.producer import Producer  # takes 30 ms: meanwhile the broker responds
+
+            self.producer = Producer(self.cluster, **options)
+            found = found_by()
         if any(one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in found.topics):
             if not may_create:
                 raise broker_error(
