@@ -133,12 +133,15 @@ class _Records(Protocol):
 
     def send(self, producer: Any, topic: str) -> Any:
         """Send them; return the producer's response for all."""
+        ...
 
     def one(self, index: int) -> _Records:
         """Return one of the records alone."""
+        ...
 
     def size(self, without: Collection[int]) -> int:
         """Return how many bytes the keys and values have, without those of some records."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
