@@ -185,10 +185,10 @@ class Authorizer:
     def __iter__(self) -> Iterator[Acl]:
         return iter(list(self._acls))
 
-    def check_enabled(self) -> None:
+    def check_enabled(self, message: str = "No Authorizer is configured.") -> None:
         """Raise SECURITY_DISABLED where there is no authorizer."""
         if not self.is_enabled:
-            raise broker_error(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+            raise broker_error(ErrorCode.SECURITY_DISABLED, message)
 
     def add(self, acl: Acl) -> None:
         """Add a rule. Raises INVALID_REQUEST."""

@@ -149,6 +149,7 @@ def test_without_an_authorizer_there_are_no_rules(start: StartCluster) -> None:
     with Admin(cluster.bootstrap) as admin, pytest.raises(BrokerError) as caught:
         admin.acls.find()
     assert caught.value.code == ErrorCode.SECURITY_DISABLED
+    assert caught.value.broker_message == "No Authorizer is configured on the broker"
 
 
 def test_rights_are_taken_away_and_given_back_in_mid_stream(start: StartCluster) -> None:

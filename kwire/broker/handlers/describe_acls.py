@@ -15,7 +15,7 @@ _Resource = DescribeAclsResponse.Resource
 
 def handle(broker: Broker, request: DescribeAclsRequest, context: RequestContext, now: float) -> DescribeAclsResponse:
     try:
-        broker.cluster.authorizer.check_enabled()
+        broker.cluster.authorizer.check_enabled("No Authorizer is configured on the broker")
         wanted = acl_filter(request)
         wanted.check()
     except BrokerError as error:
