@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import wraps
 from types import FunctionType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from kwire.errors import ConfigurationError
 from kwire.option_names import FOREIGN, NOT_SUPPORTED, OWNERS, kwire_name, normalized
@@ -41,8 +41,7 @@ class Kind(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(NamedTuple):
     """An int from `least` to `most`, both included, and not a bool."""
 
     least: int
@@ -58,7 +57,6 @@ class Whole:
         return f"a whole number{of} from {self.least} {'up' if self.most is None else f'to {self.most}'}"
 
 
-@dataclass(frozen=True)
 class Flag:
     """True or False."""
 
@@ -69,8 +67,7 @@ class Flag:
         return "True or False"
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A str; an empty one only where `may_be_empty`."""
 
     may_be_empty: bool = False
@@ -96,8 +93,7 @@ class Choice:
         return f"{', '.join(others)} or {last}" if others else last
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(NamedTuple):
     """A value for which `test` returns True; `words` describe it."""
 
     words: str
@@ -110,8 +106,7 @@ class Where:
         return self.words
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """The declaration of one option."""
 
     name: str

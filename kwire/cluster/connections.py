@@ -19,7 +19,7 @@ from enum import Enum, auto
 from functools import lru_cache, partial
 from math import inf
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.cluster import logs
 from kwire.cluster.config import ClientConfig
@@ -143,16 +143,14 @@ OLDEST = "0.8.2"
 Key = tuple[int, Purpose]  # of a connection; the selector's name for it
 
 
-@dataclass(slots=True)
-class NodeReady:
+class NodeReady(NamedTuple):
     """A connection to the node can be written to."""
 
     node: int
     purpose: Purpose
 
 
-@dataclass(slots=True)
-class NodeLost:
+class NodeLost(NamedTuple):
     """The connection ended, or could not be made. `is_idle`: this side closed it; that is no failure."""
 
     node: int

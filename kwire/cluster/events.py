@@ -7,15 +7,13 @@ again by then. franz-go's hooks (BrokerConnectHook) and Java's ClusterResourceLi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kwire.cluster.metadata import NO_NODE, Broker, Snapshot, Topic
 from kwire.errors import KwireError
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataUpdated:
+class MetadataUpdated(NamedTuple):
     """Newer metadata differs from what was known: brokers, the controller, topics, partitions, leaders or replicas.
 
     It comes before the events that say what has changed. `snapshot` has all brokers, and the topics that the client
@@ -25,22 +23,19 @@ class MetadataUpdated:
     snapshot: Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerAdded:
+class BrokerAdded(NamedTuple):
     """The metadata has a new broker. The first metadata gives an event for each broker."""
 
     broker: Broker
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRemoved:
+class BrokerRemoved(NamedTuple):
     """The metadata no longer has a broker: it was shut down, or the controller lost it."""
 
     broker: Broker
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerFailed:
+class BrokerFailed(NamedTuple):
     """A connection to a broker broke or could not be made. It is tried again until `BrokerRecovered` or
     `BrokerRemoved`."""
 
@@ -48,16 +43,14 @@ class BrokerFailed:
     cause: KwireError
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRecovered:
+class BrokerRecovered(NamedTuple):
     """A connection to a broker that had failed is ready. `unreachable_since` is how long that took, in seconds."""
 
     broker: Broker
     unreachable_since: float
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderLost:
+class LeaderLost(NamedTuple):
     """A partition has no leader. `leader` is the id of the last one."""
 
     topic: str
@@ -65,8 +58,7 @@ class LeaderLost:
     leader: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderRecovered:
+class LeaderRecovered(NamedTuple):
     """A partition that had no leader has one again, or for the first time."""
 
     topic: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from kwire.cluster.loop import LoopClient
@@ -30,35 +30,30 @@ CoordinatorKind = Literal["group", "transaction"]
 Purpose = str
 
 
-@dataclass(frozen=True, slots=True)
-class ToNode:
+class ToNode(NamedTuple):
     """The broker with this id, at the address that the metadata gives it."""
 
     node: int
 
 
-@dataclass(frozen=True, slots=True)
-class ToLeader:
+class ToLeader(NamedTuple):
     """The leader of a partition; the request waits while there is none."""
 
     topic: str
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class ToCoordinator:
+class ToCoordinator(NamedTuple):
     """The coordinator of a group or of a transactional id, found by FindCoordinator."""
 
     key: str
     kind: CoordinatorKind = "group"
 
 
-@dataclass(frozen=True, slots=True)
 class ToController:
     """The controller, by the newest metadata."""
 
 
-@dataclass(frozen=True, slots=True)
 class ToAny:
     """Any broker that is ready, bootstrap addresses included; the least loaded one is used."""
 

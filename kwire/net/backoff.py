@@ -5,16 +5,15 @@ Random numbers and time are arguments; nothing here waits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 # Kafka's: each wait is drawn from 20 % around the exponential, so that clients cut off together do not return together.
 JITTER = 0.2
 _EXPONENT_MAX = 30  # beyond this the maximum has long been reached, and 2.0**failures would overflow
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(NamedTuple):
     """The policy: `first_ms` after the first failure, doubling with each further one, never more than `max_ms`.
 
     >>> Backoff(100, 1_000).seconds(3, Random(1)) <= 0.4 * 1.2

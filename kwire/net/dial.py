@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from kwire.errors import ConnectError, NodeError, ResolveError
 from kwire.net.threads import DaemonThreads
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     import ssl
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """An address to connect to, as `getaddrinfo` returns it."""
 
     family: int

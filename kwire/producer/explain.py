@@ -11,7 +11,6 @@ Nothing here changes state, except that it opens a connection to a broker that h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -130,8 +129,7 @@ class Hold(StrEnum):
     MEMORY = "memory"  # the buffer is full: senders wait to append records
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(NamedTuple):
     """One reason. `since` is seconds before now, `until` seconds after now; None if not known.
 
     `until` is when the reason ends or the sender tries again. `partitions` has those concerned, if a whole topic is
@@ -156,8 +154,7 @@ class Reason:
         return f"{text}; the last failure was: {self.cause}" if self.cause is not None else text
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(NamedTuple):
     """The reasons why a topic's or a partition's records are not sent yet. `partition` None: the whole topic.
 
     No reasons: nothing is queued, or the loop sends it in its next turn. `oldest` is the age, in seconds, of the oldest
@@ -423,4 +420,4 @@ def _merge(into: dict[tuple[Hold, str], Reason], partition: int, reasons: list[R
     for reason in reasons:
         key = reason.hold, reason.detail
         partitions = (*into[key].partitions, partition) if key in into else (partition,)
-        into[key] = replace(into.get(key, reason), partitions=partitions)
+        into[key] = into.get(key, reason)._replace(partitions=partitions)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
@@ -151,7 +151,7 @@ def _value_of(name: str, rule: Keyword, value: object) -> object:
     if declared is None:  # bootstrap is no option
         return _text(name, value)
     value = typed(declared, value)
-    replace(declared, name=f"property {name}").check(value)
+    declared._replace(name=f"property {name}").check(value)
     return value
 
 

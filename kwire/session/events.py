@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kwire.errors import KwireError
 from kwire.protocol.headers import RequestHeader
@@ -49,8 +49,7 @@ def transition(state: State, to: State) -> State:
     return to
 
 
-@dataclass(frozen=True, slots=True)
-class HandshakeDone:
+class HandshakeDone(NamedTuple):
     """Versions are agreed and authentication, if any, is done. `frames` has the requests that waited for it.
 
     `versions` are the broker's, by API key, including unknown APIs. `session_lifetime_ms` is the lifetime of the
@@ -72,8 +71,7 @@ class ResponseReceived:
     sent_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFailed:
+class RequestFailed(NamedTuple):
     """A request without a response. With `was_sent` its frame may have been written, and the broker may have acted."""
 
     token: Any
@@ -82,15 +80,13 @@ class RequestFailed:
     was_sent: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionBroken:
+class ConnectionBroken(NamedTuple):
     """The connection cannot be used any more: write what `frames` has, close it, then call `closed` with this error."""
 
     error: KwireError
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionClosed:
+class ConnectionClosed(NamedTuple):
     """The last event, after RequestFailed of every request.
 
     `cause` is that of `closed`, or a better one if the state of the session has it. With `died_during_negotiation` the
@@ -101,8 +97,7 @@ class ConnectionClosed:
     died_during_negotiation: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RequestReceived:
+class RequestReceived(NamedTuple):
     """Broker: a request. Respond to it with `respond(tag, response)`."""
 
     header: RequestHeader
@@ -110,16 +105,14 @@ class RequestReceived:
     tag: Any
 
 
-@dataclass(frozen=True, slots=True)
-class TrailingBytes:
+class TrailingBytes(NamedTuple):
     """Broker: a request had bytes after its last field. They are ignored, as in Kafka; the request is valid."""
 
     header: RequestHeader
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
+class RequestInfo(NamedTuple):
     """A request as a log shows it. For a SASL token without a header `version` is None, `correlation_id` -1."""
 
     api: str

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kwire.errors import AuthenticationError, ErrorCode, UnsupportedVersionError, broker_error
 from kwire.protocol import ApiKey
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from kwire.session.sasl import SaslServer
 
 
-@dataclass(frozen=True, slots=True)
-class HandshakeRequest:
+class HandshakeRequest(NamedTuple):
     """A request to send in a state; or, to a broker before 1.0, a SASL token without a header."""
 
     state: State
@@ -37,8 +36,7 @@ class HandshakeRequest:
     sasl_token: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Negotiated:
+class Negotiated(NamedTuple):
     """The result of a handshake. `features` are finalized levels (KIP-584), such as {"transaction.version": 2}.
 
     `api_versions` is the version of ApiVersions with which the next connection to this broker can begin.
@@ -47,7 +45,7 @@ class Negotiated:
     versions: VersionRanges
     api_versions: int | None = None
     session_lifetime_ms: int = 0
-    features: Mapping[str, int] = field(default_factory=dict)
+    features: Mapping[str, int] = MappingProxyType({})
 
 
 Frame: TypeAlias = bytes
@@ -80,7 +78,7 @@ def client_handshake(
 def reauthenticate(broker: str, host: str, sasl: Login, negotiated: Negotiated) -> Handshake:
     """Authenticate, also on an open connection to renew the authentication (KIP-368)."""
     lifetime_ms = yield from _authenticate(broker, host, sasl, negotiated.versions)
-    return replace(negotiated, session_lifetime_ms=lifetime_ms)
+    return negotiated._replace(session_lifetime_ms=lifetime_ms)
 
 
 def _negotiate(broker: str, software: tuple[str, str], target: Target, first: int | None) -> Handshake:
@@ -255,8 +253,7 @@ _FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
-class HandshakeReply:
+class HandshakeReply(NamedTuple):
     """A response, the state after it (None: the same), and the error that ends the connection after it, if any."""
 
     response: Response

@@ -7,8 +7,7 @@ instead of a message; who drives the exchange begins it, and goes on with its re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kwire.errors import KwireError
 
@@ -23,8 +22,7 @@ class SaslError(Exception):
     """The exchange cannot succeed. `args[0]` says why, without a secret."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deferred:
+class Deferred(NamedTuple):
     """A message that takes time. `begin(done)` does not block; it calls `done` once, now or later, from any thread,
     with the message (None: there is none) or with the error."""
 
@@ -87,8 +85,7 @@ class LaterClient:
         self._begin(obtained)
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(NamedTuple):
     """What an HTTP server responded."""
 
     status: int
