@@ -1,9 +1,9 @@
-"""The judge of tools/tap-peers: each number once, or it says what is missing."""
+"""The judge of tools/peers: each number once, or it says what is missing."""
 
 from __future__ import annotations
 
 import pytest
-from checks.tap_peers import check_topic
+from checks.peers import check_topic
 
 from kwire import Producer
 from kwire.broker import Cluster

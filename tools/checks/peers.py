@@ -1,13 +1,13 @@
-"""Let other clients produce, consume and copy in transactions through `kwire tap -o`, and count what arrived.
+"""Let other clients produce, consume and copy in transactions on three brokers, and count what arrived.
 
-tools/tap-peers [--records N] [--brokers embedded|VERSION] [--list] [CASE...]
+tools/peers [--tap] [--records N] [--brokers embedded|VERSION] [--list] [CASE...]
 
-The tap, the brokers and each client are processes of their own; there are three brokers. Each case has topics of its
-own and a tap that records. What its topics hold is then read without the tap: each record has to be there once. The
-capture has to be readable to its end. The exit code is 1 if a record is lost or doubled, or if a client failed.
+The brokers and each client are processes of their own. With --tap the clients work through a `kwire tap -o` of each
+case, whose capture has to be readable to its end. What the topics of a case hold is then read without the tap: each
+record has to be there once. The exit code is 1 if a record is lost or doubled, or if a client failed.
 
-Cases of franz-go are its own test suite's, out of Go's module cache, which judge for themselves. With the variable
-KGO_TEST_CHAOS=1 that suite ends its own connections while it works.
+Cases of franz-go are its own test suite's, out of Go's module cache, which judge for themselves; those named -chaos
+end their own connections while they work, which no tap survives as one connection, so that they need no --tap.
 """
 
 from __future__ import annotations
@@ -128,23 +128,32 @@ def _tail(text: str | bytes | None) -> str:
 Case = Callable[[World, str, str], list[str]]
 
 
-# -- cases: (world, address of the tap, name of a topic that exists) -> the topics that must hold each record once
+# -- cases: (world, bootstrap, name of a topic that exists) -> the topics that must hold each record once
 
 
 def librdkafka(protocol: str, *, is_transactional: bool) -> Case:
-    def case(world: World, tap: str, topic: str) -> list[str]:
+    def case(world: World, bootstrap: str, topic: str) -> list[str]:
         topics = [topic, f"{topic}-copy"] if is_transactional else [topic]
         copy = topics[1] if is_transactional else ""
-        world.run([sys.executable, "-c", _LIBRDKAFKA, tap, topic, copy, protocol, str(world.records)])
+        world.run([sys.executable, "-c", _LIBRDKAFKA, bootstrap, topic, copy, protocol, str(world.records)])
         return topics
 
     return case
 
 
 def java_verifiable(protocol: str) -> Case:
-    def case(world: World, tap: str, topic: str) -> list[str]:
-        _produce_by_java(world, tap, topic)
-        arguments = ["--bootstrap-server", tap, "--topic", topic, "--group-id", topic, "--group-protocol", protocol]
+    def case(world: World, bootstrap: str, topic: str) -> list[str]:
+        _produce_by_java(world, bootstrap, topic)
+        arguments = [
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            topic,
+            "--group-id",
+            topic,
+            "--group-protocol",
+            protocol,
+        ]
         limit = ["--max-messages", str(world.records), "--reset-policy", "earliest"]
         seen: dict[int, int] = {}
         consumed = 0
@@ -160,12 +169,12 @@ def java_verifiable(protocol: str) -> Case:
     return case
 
 
-def java_transactions(world: World, tap: str, topic: str) -> list[str]:
-    _produce_by_java(world, tap, topic)
+def java_transactions(world: World, bootstrap: str, topic: str) -> list[str]:
+    _produce_by_java(world, bootstrap, topic)
     copy = f"{topic}-copy"
     world.run(
         world.java(
-            "TransactionalMessageCopier", "--broker-list", tap, "--input-topic", topic, "--output-topic", copy,
+            "TransactionalMessageCopier", "--broker-list", bootstrap, "--input-topic", topic, "--output-topic", copy,
             "--input-partition", "-1", "--transaction-size", "5000", "--transactional-id", topic, "--consumer-group",
             topic, "--group-mode", "--use-group-metadata", "--max-messages", str(world.records),
         )
@@ -173,8 +182,17 @@ def java_transactions(world: World, tap: str, topic: str) -> list[str]:
     return [topic, copy]
 
 
-def _produce_by_java(world: World, tap: str, topic: str) -> None:
-    arguments = ["--bootstrap-server", tap, "--topic", topic, "--max-messages", str(world.records), "--acks", "-1"]
+def _produce_by_java(world: World, bootstrap: str, topic: str) -> None:
+    arguments = [
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        "--max-messages",
+        str(world.records),
+        "--acks",
+        "-1",
+    ]
     sent = Counter(event["name"] for event in _events(world.run(world.java("VerifiableProducer", *arguments))))
     assert sent["producer_send_success"] == world.records, f"acknowledged: {sent}"
 
@@ -183,13 +201,14 @@ def _events(output: str) -> Iterator[dict]:  # type: ignore[type-arg]
     return (json.loads(line) for line in output.splitlines() if line.startswith("{"))
 
 
-def franz_go(pattern: str) -> Case:
-    def case(world: World, tap: str, topic: str) -> list[str]:
+def franz_go(pattern: str, **environment: str) -> Case:
+    def case(world: World, bootstrap: str, topic: str) -> list[str]:
         assert world.suite is not None
         command = [str(world.suite), "-test.run", pattern, "-test.timeout", f"{_SECONDS_MAX}s"]
         output = world.run(
-            command, KGO_SEEDS=tap, KGO_TEST_RF="1", KGO_TEST_RECORDS=str(world.records), KGO_LOG_LEVEL="none"
-        )
+            command, KGO_SEEDS=bootstrap, KGO_TEST_RF="1", KGO_TEST_RECORDS=str(world.records), KGO_LOG_LEVEL="none",
+            **environment,
+        )  # fmt: skip
         assert "\nPASS" in f"\n{output}", _tail(output)
         assert "no tests to run" not in output, output
         return []
@@ -205,9 +224,12 @@ CASES: dict[str, Case] = {
     "java-classic": java_verifiable("classic"),
     "java-848": java_verifiable("consumer"),
     "java-transactions": java_transactions,
-    "franz-go-group": franz_go("^TestGroupETL$/^cooperative-sticky$"),
+    "franz-go-groups": franz_go("^TestGroupETL$"),
     "franz-go-transactions": franz_go("^TestTxnEtl$"),
     "franz-go-share": franz_go("^TestShareGroupETL$"),
+    "franz-go-groups-chaos": franz_go("^TestGroupETL$", KGO_TEST_CHAOS="1"),
+    "franz-go-transactions-chaos": franz_go("^TestTxnEtl$", KGO_TEST_CHAOS="1"),
+    "franz-go-share-chaos": franz_go("^TestShareGroupETL$", KGO_TEST_CHAOS="1"),
 }
 
 
@@ -218,6 +240,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--brokers", default="embedded", help="embedded, or a version of Kafka; default: embedded")
+    parser.add_argument("--tap", action="store_true", help="let the clients work through `kwire tap -o`")
     parser.add_argument("--list", action="store_true", help="print the cases")
     parser.add_argument("cases", nargs="*", metavar="CASE", help="default: all")
     given = parser.parse_args(argv)
@@ -236,35 +259,37 @@ def main(argv: list[str]) -> int:
         for case in chosen:
             begin = time.perf_counter()
             try:
-                text = _run(case, world)
+                text = _run_tapped(case, world) if given.tap else _run(case, world, world.bootstrap)
             except AssertionError as error:
                 failed += 1
                 text = f"FAILED: {error}"
             seconds = time.perf_counter() - begin
-            out.print(f"{case}, {given.records:,} records, {given.brokers}: {text} [{seconds:.0f} s]")
+            out.print(f"{case}, {given.records:,} records, {given.brokers} brokers: {text} [{seconds:.0f} s]")
     return 1 if failed else 0
 
 
-def _run(case: str, world: World) -> str:
+def _run(case: str, world: World, bootstrap: str) -> str:
     topic = f"{case}-{os.urandom(3).hex()}"
     topics = [kwire.NewTopic(one, partitions=_PARTITIONS, replication_factor=1) for one in (topic, f"{topic}-copy")]
     with kwire.Admin(world.bootstrap) as admin:
         admin.create_topics(topics, timeout=60)
+    checked = CASES[case](world, bootstrap, topic)
+    for name in checked:
+        check_topic(world.bootstrap, name, world.records)
+    return f"nothing lost, nothing doubled in {counted(len(checked), 'topic') if checked else 'its own topics'}"
+
+
+def _run_tapped(case: str, world: World) -> str:
     capture = world.folder / f"{case}.pcapng"
     tap = TapProcess(world.bootstrap, "-o", str(capture))
     try:
-        checked = CASES[case](world, tap.address, topic)
+        text = _run(case, world, tap.address)
         cpu = cpu_seconds(tap.process.pid)
     finally:
         tap.close()
-    for name in checked:
-        check_topic(world.bootstrap, name, world.records)
     exchanges, size = sum(1 for _ in read_exchanges(capture)), capture.stat().st_size
     capture.unlink()
-    return (
-        f"nothing lost, nothing doubled in {counted(len(checked), 'topic') if checked else 'its own topics'}; "
-        f"the tap used {cpu:.1f} s of CPU and recorded {exchanges:,} exchanges ({size / 1e6:.0f} MB)"
-    )
+    return f"{text}; the tap used {cpu:.1f} s of CPU and recorded {exchanges:,} exchanges ({size / 1e6:.0f} MB)"
 
 
 def check_topic(bootstrap: str, topic: str, records: int) -> None:
