@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from inspect import iscoroutine
+from itertools import repeat
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -132,11 +133,7 @@ class QueueConsumerClient(Generic[M]):
         if not is_int(limit) or limit < 1:
             raise wrong_type("limit", limit, "how many messages, from 1 on")
         message = await self._receive(timeout)
-        messages = []
-        while message is not None:
-            messages.append(message)
-            message = self._take() if len(messages) < limit else None
-        return messages
+        return [] if message is None else [message, *self._take_many(limit - 1)]
 
     def _take(self) -> M | None:
         """Return the next message of the buffer. Takes no lock: many threads may do so at once."""
@@ -155,6 +152,24 @@ class QueueConsumerClient(Generic[M]):
                 delivery.handed_out_at = now
                 self._handed_out.append(delivery)
                 return self._message(self, delivery)
+
+    def _take_many(self, most: int) -> list[M]:
+        """Return the next messages of the buffer, at most `most`. Takes no lock, as `_take`."""
+        taken: list[Delivery] = []
+        with suppress(IndexError):  # another thread took the last one
+            for _ in range(min(most, len(self._buffer))):
+                taken.append(self._buffer.popleft())
+        now = self._now()
+        over = {one for one in taken if one.is_settled or one.lease.deadline < now}
+        if over:
+            taken = [one for one in taken if one not in over]
+            for one in over:
+                one.is_settled = True
+            self._in_progress.difference_update(over)
+        for one in taken:
+            one.handed_out_at = now
+        self._handed_out.extend(taken)
+        return list(map(self._message, repeat(self), taken))
 
     def _closed(self) -> ClosedError:
         return ClosedError(f"the consumer of queue {self.queue} is closed")
@@ -311,13 +326,18 @@ class QueueConsumerClient(Generic[M]):
                 raise wrong_type("messages", message, "messages of this consumer")
         failure: KwireError | None = None
         claimed: list[Delivery] = []
+        claim = self._in_progress.remove  # as in `_claim`, without its call
         for message in given:
+            delivery = message._delivery
             try:
-                self._claim(message._delivery)
-            except SettledError as error:
-                failure = failure or error
-            else:
-                claimed.append(message._delivery)
+                claim(delivery)
+            except KeyError:
+                try:
+                    self._claim(delivery)
+                except SettledError as error:
+                    failure = failure or error
+                    continue
+            claimed.append(delivery)
         now = self._now()
         try:
             failed = self._backend.ack_many(claimed, now) if self._backend is not None else {}

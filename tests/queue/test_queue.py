@@ -329,6 +329,21 @@ def test_receive_many_returns_what_is_there_at_once(either: World) -> None:
         assert counters.total_time.distribution().count == counters.wait_time.distribution().count == 7
 
 
+def test_receive_many_leaves_out_what_waited_longer_than_its_lease(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000, partitions=1)
+    put(service, "jobs", *(b"%d" % number for number in range(5)))
+    wait_until(lambda: world.cluster.log("messages", 0).high_watermark >= 5)
+    with service.queue("jobs").consumer() as consumer:
+        first = consumer.receive(10.0)
+        assert first is not None
+        assert len(consumer._buffer) == 4
+        for late in list(consumer._buffer)[:3:2]:
+            late.lease = late.lease.copy()
+            late.lease.deadline = consumer.now() - 1.0
+        assert payloads([first, *consumer.receive_many(9, 10.0)]) == [b"0", b"2", b"4"]
+        assert consumer.metrics().in_progress == 3
+
+
 def test_the_buffer_grows_while_it_is_emptied_fast_and_shrinks_while_it_lasts(world: World) -> None:
     service = world.service(redelivery_timeout_ms=60_000, consumer_receive_buffer_capacity=1_500)
     consumer = service.queue("jobs").consumer()
