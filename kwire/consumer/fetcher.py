@@ -161,7 +161,7 @@ class Fetcher:
         self._unknown_topic_timeout = options.unknown_topic_timeout_ms / 1000
         self._replica_max_age = replica_max_age_ms / 1000
         self._validator = OffsetValidator(backoff=backoff, random=random)
-        self._partitions: dict[tuple[str, int], PartitionState] = {}  # those that returned records last at the end
+        self._partitions: dict[tuple[str, int], PartitionState] = {}
         self._nodes: dict[int, _Node] = {}
         self._node_of: dict[tuple[str, int], int] = {}  # the node whose session wants the partition
         self._changed: dict[PartitionState, None] = {}  # to look at in the next turn
@@ -573,11 +573,6 @@ class Fetcher:
             wait_ms = min(wait_ms, max(_FULL_WAIT_MIN_MS, full_ms))
         return wait_ms
 
-    def _move_to_back(self, state: PartitionState) -> None:
-        if self._partitions.get(state.key) is state:
-            del self._partitions[state.key]
-            self._partitions[state.key] = state
-
     def _pending_request(self, fetch: Fetch, view: ClusterView) -> PendingRequest:
         self._fetch_count += 1
         self._last_fetch_number[fetch.node] = self._fetch_count
@@ -692,7 +687,6 @@ class Fetcher:
             state.fetch_bytes = max(state.fetch_bytes, self._partition_bytes)
             return
         self._idle_since[fetch.node] = now
-        self._move_to_back(state)
         records = memoryview(response.records)
         bounds = batch_bounds(records)
         if bounds.whole_bytes:
