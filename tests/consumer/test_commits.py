@@ -214,6 +214,21 @@ def test_the_generation_is_that_of_the_moment_of_sending() -> None:
     assert world.committed().request.generation_id_or_member_epoch == 6
 
 
+def test_the_generation_is_that_of_the_moment_of_sending_not_of_queueing() -> None:
+    world = World()
+    commit = world.commit({T0: 7})
+    (pending,) = world.commits.turn(world.now, world.view)
+    world.set_generation(6)
+    request: Any = pending.build(9)
+    assert request.generation_id_or_member_epoch == 6
+    topic, (partition,) = request.topics[0].name, request.topics[0].partitions
+    refused = OffsetCommitResponse.Topic.Partition(
+        partition_index=partition.partition_index, error_code=E.ILLEGAL_GENERATION
+    )
+    pending.on_done(OffsetCommitResponse(topics=[OffsetCommitResponse.Topic(name=topic, partitions=[refused])]), 1.0)
+    assert isinstance(commit.error, CommitFailedError), "it was this generation that was refused"
+
+
 def test_a_consumer_without_membership_commits_with_no_generation() -> None:
     world = World()
     world.commits.owned, world.commits.member = None, None
