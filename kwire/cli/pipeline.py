@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,8 @@ from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from kwire.pipeline.audit import AuditReport, Counts
     from kwire.pipeline.mirror import MirrorPlan
     from kwire.pipeline.sides import Cluster, Window
@@ -115,18 +118,33 @@ def _trigger(every: str | None) -> dict[str, Any]:
     return {"availableNow": True} if every is None else {"processingTime": f"{parse_seconds(every):g} seconds"}
 
 
-def _await(query: Any, output: Output, noun: str, meanwhile: Callable[[], None] | None = None) -> ExitCode:
-    """Wait for the end of a query, and call `meanwhile` once a minute; Ctrl-C stops the query."""
-    from pyspark.errors import StreamingQueryException
+def _session(name: str, output: Output) -> SparkSession:
+    """Return a session; on a laptop, Spark's own log is shown with -v only: it tells errors in hundreds of lines."""
+    from kwire.pipeline.session import get_session
 
-    from kwire.errors import KwireError
+    return get_session(name, log_level="WARN" if output.verbose else "OFF")
+
+
+@contextmanager
+def _errors_of_jobs() -> Iterator[None]:
+    """Raise what ended a job of Spark as an error of kwire."""
+    from pyspark.errors import PySparkException
+
+    from kwire.pipeline.session import error_of_job
 
     try:
-        while not query.awaitTermination(_MEANWHILE_S):
-            if meanwhile is not None:
-                meanwhile()
-    except StreamingQueryException as error:
-        raise KwireError(f"the query ended: {error.getMessage() or error}", remedy="see the lines above") from error
+        yield
+    except PySparkException as error:
+        raise error_of_job(error) from None
+
+
+def _await(query: Any, output: Output, noun: str, meanwhile: Callable[[], None] | None = None) -> ExitCode:
+    """Wait for the end of a query, and call `meanwhile` once a minute; Ctrl-C stops the query."""
+    try:
+        with _errors_of_jobs():
+            while not query.awaitTermination(_MEANWHILE_S):
+                if meanwhile is not None:
+                    meanwhile()
     except KeyboardInterrupt:
         query.stop()
         raise
@@ -283,9 +301,8 @@ def _mirror(
 ) -> ExitCode:  # fmt: skip
     from kwire.errors import KwireError
     from kwire.pipeline.mirror import start_mirror
-    from kwire.pipeline.session import get_session
 
-    query = start_mirror(get_session("kwire mirror"), plan, *clusters, checkpoint, trigger=_trigger(every))
+    query = start_mirror(_session("kwire mirror", output), plan, *clusters, checkpoint, trigger=_trigger(every))
     if groups is None:
         return _await(query, output, "mirrored")
 
@@ -343,10 +360,9 @@ def archive_command(
 ) -> ExitCode:  # fmt: skip
     """Append topics to Parquet files, partitioned by topic, date and hour."""
     from kwire.pipeline.archive import start_archive
-    from kwire.pipeline.session import get_session
 
     query = start_archive(
-        get_session("kwire archive"), _cluster(source, source_config), topics, path, checkpoint,
+        _session("kwire archive", output), _cluster(source, source_config), topics, path, checkpoint,
         is_pattern=is_pattern, trigger=_trigger(every),
     )  # fmt: skip
     return _await(query, output, "archived")
@@ -361,22 +377,27 @@ def archive_command(
     "--partitions", type=click.Choice(["same", "by-key"]), default="same", show_default=True,
     help="same: a record keeps the number of its partition. by-key: its key decides.",
 )  # fmt: skip
+@click.option(
+    "--create-topic", is_flag=True,
+    help="Create the topic if the target lacks it, with as many partitions as there are in the archive.",
+)  # fmt: skip
 @click.option("--write-id", metavar="ID", help="Write exactly once; again with this id after a failure.")
 @_window_options
 @_config_option("target")
 @output_options
 def replay_command(
-    archive: str, target: str, topic: str, to: str | None, partitions: str, write_id: str | None, since: str | None,
-    until: str | None, target_config: str | None, output: Output,
+    archive: str, target: str, topic: str, to: str | None, partitions: str, create_topic: bool, write_id: str | None,
+    since: str | None, until: str | None, target_config: str | None, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Write a topic of an archive to a topic, with its timestamps, in its order."""
     from kwire.pipeline.replay import replay
-    from kwire.pipeline.session import get_session
 
-    count = replay(
-        get_session("kwire replay"), archive, _cluster(target, target_config), topic=topic, to=to,
-        window=_window(since, until), keeps_partitions=partitions == "same", write_id=write_id,
-    )  # fmt: skip
+    with _errors_of_jobs():
+        count = replay(
+            _session("kwire replay", output), archive, _cluster(target, target_config), topic=topic, to=to,
+            creates=create_topic, window=_window(since, until), keeps_partitions=partitions == "same",
+            write_id=write_id,
+        )  # fmt: skip
     output.note(f"{counted(count, 'record')} written")
     return ExitCode.OK
 
@@ -402,9 +423,8 @@ def report_command(
     from kwire.pipeline.report import measure_files, measure_on_spark, to_html
 
     if on_spark:
-        from kwire.pipeline.session import get_session
-
-        traffic = measure_on_spark(get_session("kwire report"), list(paths))
+        with _errors_of_jobs():
+            traffic = measure_on_spark(_session("kwire report", output), list(paths))
     else:
         traffic = measure_files(_captures(paths), processes or os.cpu_count() or 1)
     Path(target).write_text(to_html(traffic, title), "utf-8")

@@ -67,10 +67,10 @@ def prepare_topics(
         Admin(**admin_options(target.client_options())) as here,
     ):
         for topic in plan.topics:
-            wanted, name = _partitions(there, topic), plan.target_of(topic)
+            wanted, name = partition_count(there, topic), plan.target_of(topic)
             if wanted is None:
                 raise ConfigurationError(f"the source has no topic {topic}", remedy="check its name")
-            found = _partitions(here, name)
+            found = partition_count(here, name)
             if found is None and not creates:
                 raise ConfigurationError(f"the target has no topic {name}", remedy="create it, or add --create-topics")
             if found is None:
@@ -88,7 +88,8 @@ def prepare_topics(
     return made
 
 
-def _partitions(admin: Admin, topic: str) -> int | None:
+def partition_count(admin: Admin, topic: str) -> int | None:
+    """Return how many partitions a topic has; None if there is none."""
     found = admin.metadata([topic]).topics.get(topic)
     return None if found is None or not found.partitions else len(found.partitions)
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.pipeline.mirror import target_columns
+from kwire.errors import ConfigurationError, counted
+from kwire.pipeline.mirror import partition_count, target_columns
 from kwire.pipeline.sides import Cluster, Window, check_topic
+from kwire.spark.client_options import admin_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def replay(
-    spark: SparkSession, path: str, target: Cluster, *, topic: str, to: str | None = None,
+    spark: SparkSession, path: str, target: Cluster, *, topic: str, to: str | None = None, creates: bool = False,
     window: Window = Window(), keeps_partitions: bool = True, write_id: str | None = None,  # noqa: B008
 ) -> int:  # fmt: skip
     """Write a topic of an archive to a topic, by default of the same name; return the number of records.
 
     With a `write_id` the write is exactly once: run it again with the same id after a failure, and what was written is
     not written again. Without one it is at least once. A task writes a partition, in the order of offsets.
+
+    With `creates`, a topic that the target lacks is made, with as many partitions as the archived one has records of.
+    Raises ConfigurationError, before anything is written, for a topic that is missing or has too few partitions.
     """
     import kwire.spark
 
@@ -38,7 +43,25 @@ def replay(
     )
     if write_id is not None:
         write = write.options(delivery="exactly-once", writeId=write_id)
-    count = rows.count()
-    if count:
+    found = rows.selectExpr("count(*) AS records", "coalesce(max(partition), 0) + 1 AS partitions").collect()[0]
+    if found.records:
+        _prepare_topic(target, to or topic, found.partitions, creates=creates, keeps_partitions=keeps_partitions)
         write.mode("append").save()
-    return count
+    return int(found.records)
+
+
+def _prepare_topic(target: Cluster, name: str, partitions: int, *, creates: bool, keeps_partitions: bool) -> None:
+    """Check that the target has this topic with enough partitions; with `creates`, make it if it is missing."""
+    from kwire.admin import Admin, NewTopic
+
+    with Admin(**admin_options(target.client_options())) as admin:
+        found = partition_count(admin, name)
+        if found is None and not creates:
+            raise ConfigurationError(f"the target has no topic {name}", remedy="create it, or add --create-topic")
+        if found is None:
+            admin.create_topics([NewTopic(name, partitions)])
+        elif keeps_partitions and found < partitions:
+            raise ConfigurationError(
+                f"{name} has {counted(found, 'partition')} on the target, the archived topic {partitions}",
+                remedy="add partitions to the target, or let keys decide (--partitions by-key)",
+            )

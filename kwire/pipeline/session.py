@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kwire.errors import ConfigurationError
+from kwire.errors import ConfigurationError, KwireError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 _AVAILABLE_NOW = {"availableNow": True}
+# How a stack trace ends, of a task in Python or of the driver's Python, that an error of kwire has ended.
+_RAISED_BY_KWIRE = re.compile(r"^kwire\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 def trigger_options(trigger: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -34,8 +37,21 @@ def trigger_options(trigger: Mapping[str, Any] | None) -> dict[str, Any]:
     return found
 
 
-def get_session(name: str) -> SparkSession:
-    """Return the session that spark-submit or the program has made, or make one on the cores of this machine."""
+def error_of_job(error: Exception) -> KwireError:
+    """Return why a job of Spark failed: the error of kwire at the end of the stack trace, else Spark's first line."""
+    text = str(error)
+    found = _RAISED_BY_KWIRE.findall(text)
+    if found:
+        name, message = found[-1]
+        return ConfigurationError(message) if name == ConfigurationError.__name__ else KwireError(message)
+    return KwireError(f"Spark's job failed: {text.strip().partition(chr(10))[0]}", remedy="run it again with -v")
+
+
+def get_session(name: str, *, log_level: str = "WARN") -> SparkSession:
+    """Return the session that spark-submit or the program has made, or make one on the cores of this machine.
+
+    `log_level` is for the latter: OFF, ERROR, WARN, INFO, ...
+    """
     # Workers run this Python, and so this kwire, unless the cluster says otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
@@ -51,6 +67,7 @@ def get_session(name: str) -> SparkSession:
         # Not by spark-submit: its own defaults would listen on all addresses.
         builder = (
             builder.master(os.environ.get("SPARK_MASTER", "local[*]"))
+            .config("spark.log.level", log_level)
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.driver.bindAddress", "127.0.0.1")

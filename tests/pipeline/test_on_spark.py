@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kwire.broker import Cluster
+from kwire.errors import ConfigurationError
 from kwire.pipeline.archive import start_archive
 from kwire.pipeline.audit import audit
 from kwire.pipeline.mirror import MirrorPlan, prepare_topics, start_mirror
 from kwire.pipeline.replay import replay
 from kwire.pipeline.report import measure_files, measure_on_spark, to_html
+from kwire.pipeline.session import error_of_job
 from kwire.pipeline.sides import ArchiveSide, TopicSide
 from kwire.pipeline.sides import Cluster as Brokers
 from kwire.spark import captures_of
@@ -99,16 +101,37 @@ def test_an_archive_and_back(
 ) -> None:
     source, target = clusters
     create(source.bootstrap, "kept", partitions=2)
-    create(target.bootstrap, "again", partitions=2)
     path, checkpoint = str(tmp_path / "archive"), str(tmp_path / "checkpoint")
     for numbers in (list(range(100)), list(range(100, 150))):
         send(source.bootstrap, "kept", numbers)
         start_archive(spark, source, "kept", path, checkpoint).awaitTermination()
     assert agree(TopicSide(source, "kept"), ArchiveSide(path, "kept")) == 150
     assert [folder.name for folder in sorted((tmp_path / "archive" / "topic=kept").iterdir())] == ["date=2023-11-14"]
+    with pytest.raises(ConfigurationError, match="the target has no topic again"):
+        replay(spark, path, target, topic="kept", to="again")
+    create(target.bootstrap, "small", partitions=1)
+    with pytest.raises(ConfigurationError, match="small has 1 partition on the target, the archived topic 2"):
+        replay(spark, path, target, topic="kept", to="small")
+    assert replay(spark, path, target, topic="kept", to="created", creates=True) == 150
+    assert agree(TopicSide(source, "kept"), TopicSide(target, "created")) == 150
+    create(target.bootstrap, "again", partitions=2)
     for _ in range(2):  # the second finds that it is written
         assert replay(spark, path, target, topic="kept", to="again", write_id="first") == 150
     assert agree(TopicSide(source, "kept"), TopicSide(target, "again")) == 150
+
+
+def test_a_failed_job_is_told_by_the_error_of_its_task(spark: SparkSession, clusters: tuple[Brokers, Brokers]) -> None:
+    from pyspark.errors import PySparkException
+
+    _, target = clusters
+    create(target.bootstrap, "narrow", partitions=1)
+    rows = spark.sql("SELECT 'v' AS value, 7 AS partition")
+    options = {"kafka.bootstrap.servers": target.bootstrap, "topic": "narrow"}
+    with pytest.raises(PySparkException) as caught:
+        rows.write.format("kwire").options(**options).mode("append").save()
+    message = error_of_job(caught.value).message
+    assert message.startswith("row 0 of DataFrame partition 0 (no key, value of 1 byte) was not written")
+    assert "\n" not in message
 
 
 def test_captures_and_logs_are_tables(spark: SparkSession, tmp_path: Path) -> None:
