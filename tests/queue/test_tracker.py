@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+from typing import Any
+
 from kwire import Producer
 from kwire.queue.markers import NO_TOPIC_ID, Identity, Marker, MarkerType, encode_marker
+from kwire.queue.options import QueueOptions
+from kwire.queue.tracker import TrackedPartition
 from tests.queue.worlds import World, payloads, put, take
 from tests.waiting import wait_until
 
@@ -46,3 +52,17 @@ def test_a_message_that_no_topic_takes_stays_and_keeps_no_other_waiting(world: W
     assert world.dead_letters() == []
     start(world, 102, b"later")
     assert payloads(take(consumer, 1)) == [b"later"]
+
+
+def test_a_tracker_waits_for_the_log_while_its_tick_is_not_read() -> None:
+    """A consumer's open transaction can hide the TICK for long: until it is read, time alone is no reason to work."""
+    tracker: Any = SimpleNamespace(_options=QueueOptions(), _counters=None, _now=lambda: 1_000.0)
+    consumer: Any = None
+    partition = TrackedPartition(tracker, 0, consumer)
+    in_use: Any = object()
+    partition._producer = in_use
+    partition.state.begin(-1)
+    assert not partition.state.is_replaying
+    assert partition.works_at() == 60.0
+    partition._tick = in_use
+    assert partition.works_at() == math.inf
