@@ -7,13 +7,15 @@ again by then. franz-go's hooks (BrokerConnectHook) and Java's ClusterResourceLi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from kwire.cluster.metadata import NO_NODE, Broker, Snapshot, Topic
 from kwire.errors import KwireError
 
 
-class MetadataUpdated(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MetadataUpdated:
     """Newer metadata differs from what was known: brokers, the controller, topics, partitions, leaders or replicas.
 
     It comes before the events that say what has changed. `snapshot` has all brokers, and the topics that the client
@@ -23,19 +25,22 @@ class MetadataUpdated(NamedTuple):
     snapshot: Snapshot
 
 
-class BrokerAdded(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BrokerAdded:
     """The metadata has a new broker. The first metadata gives an event for each broker."""
 
     broker: Broker
 
 
-class BrokerRemoved(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BrokerRemoved:
     """The metadata no longer has a broker: it was shut down, or the controller lost it."""
 
     broker: Broker
 
 
-class BrokerFailed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BrokerFailed:
     """A connection to a broker broke or could not be made. It is tried again until `BrokerRecovered` or
     `BrokerRemoved`."""
 
@@ -43,14 +48,16 @@ class BrokerFailed(NamedTuple):
     cause: KwireError
 
 
-class BrokerRecovered(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BrokerRecovered:
     """A connection to a broker that had failed is ready. `unreachable_since` is how long that took, in seconds."""
 
     broker: Broker
     unreachable_since: float
 
 
-class LeaderLost(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LeaderLost:
     """A partition has no leader. `leader` is the id of the last one."""
 
     topic: str
@@ -58,7 +65,8 @@ class LeaderLost(NamedTuple):
     leader: int
 
 
-class LeaderRecovered(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LeaderRecovered:
     """A partition that had no leader has one again, or for the first time."""
 
     topic: str

@@ -50,10 +50,12 @@ class ToCoordinator(NamedTuple):
     kind: CoordinatorKind = "group"
 
 
+@dataclass(frozen=True, slots=True)
 class ToController:
     """The controller, by the newest metadata."""
 
 
+@dataclass(frozen=True, slots=True)
 class ToAny:
     """Any broker that is ready, bootstrap addresses included; the least loaded one is used."""
 
