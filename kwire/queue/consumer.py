@@ -326,18 +326,13 @@ class QueueConsumerClient(Generic[M]):
                 raise wrong_type("messages", message, "messages of this consumer")
         failure: KwireError | None = None
         claimed: list[Delivery] = []
-        claim = self._in_progress.remove  # as in `_claim`, without its call
         for message in given:
-            delivery = message._delivery
             try:
-                claim(delivery)
-            except KeyError:
-                try:
-                    self._claim(delivery)
-                except SettledError as error:
-                    failure = failure or error
-                    continue
-            claimed.append(delivery)
+                self._claim(message._delivery)
+            except SettledError as error:
+                failure = failure or error
+            else:
+                claimed.append(message._delivery)
         now = self._now()
         try:
             failed = self._backend.ack_many(claimed, now) if self._backend is not None else {}
