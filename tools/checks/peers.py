@@ -6,8 +6,8 @@ The brokers and each client are processes of their own. With --tap the clients w
 case, whose capture has to be readable to its end. What the topics of a case hold is then read without the tap: each
 record has to be there once. The exit code is 1 if a record is lost or doubled, or if a client failed.
 
-Cases of franz-go are its own test suite's, out of Go's module cache, which judge for themselves; those named -chaos
-end their own connections while they work, which no tap survives as one connection, so that they need no --tap.
+Cases of franz-go are its own test suite's, out of Go's module cache, which judge for themselves. In those named -chaos
+that suite ends its own connections while it works.
 """
 
 from __future__ import annotations
@@ -144,17 +144,8 @@ def librdkafka(protocol: str, *, is_transactional: bool) -> Case:
 def java_verifiable(protocol: str) -> Case:
     def case(world: World, bootstrap: str, topic: str) -> list[str]:
         _produce_by_java(world, bootstrap, topic)
-        arguments = [
-            "--bootstrap-server",
-            bootstrap,
-            "--topic",
-            topic,
-            "--group-id",
-            topic,
-            "--group-protocol",
-            protocol,
-        ]
-        limit = ["--max-messages", str(world.records), "--reset-policy", "earliest"]
+        arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--group-id", topic]
+        limit = ["--max-messages", str(world.records), "--group-protocol", protocol, "--reset-policy", "earliest"]
         seen: dict[int, int] = {}
         consumed = 0
         for event in _events(world.run(world.java("VerifiableConsumer", *arguments, *limit))):
@@ -183,17 +174,9 @@ def java_transactions(world: World, bootstrap: str, topic: str) -> list[str]:
 
 
 def _produce_by_java(world: World, bootstrap: str, topic: str) -> None:
-    arguments = [
-        "--bootstrap-server",
-        bootstrap,
-        "--topic",
-        topic,
-        "--max-messages",
-        str(world.records),
-        "--acks",
-        "-1",
-    ]
-    sent = Counter(event["name"] for event in _events(world.run(world.java("VerifiableProducer", *arguments))))
+    arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--acks", "-1"]
+    output = world.run(world.java("VerifiableProducer", *arguments, "--max-messages", str(world.records)))
+    sent = Counter(event["name"] for event in _events(output))
     assert sent["producer_send_success"] == world.records, f"acknowledged: {sent}"
 
 
