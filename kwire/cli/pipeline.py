@@ -118,22 +118,19 @@ def _trigger(every: str | None) -> dict[str, Any]:
     return {"availableNow": True} if every is None else {"processingTime": f"{parse_seconds(every):g} seconds"}
 
 
-def _session(name: str, output: Output) -> SparkSession:
-    """Return a session; on a laptop, Spark's own log is shown with -v only: it tells errors in hundreds of lines."""
-    from kwire.pipeline.session import get_session
-
-    return get_session(name, log_level="WARN" if output.verbose else "OFF")
-
-
 @contextmanager
-def _errors_of_jobs() -> Iterator[None]:
-    """Raise what ended a job of Spark as an error of kwire."""
-    from pyspark.errors import PySparkException
+def _session(name: str, output: Output) -> Iterator[SparkSession]:
+    """Yield a session, and raise what ended a job of Spark as an error of kwire.
 
-    from kwire.pipeline.session import error_of_job
+    On a laptop Spark's own log is shown with -v only: it tells errors in hundreds of lines.
+    """
+    from kwire.pipeline.session import error_of_job, get_session
+
+    session = get_session(name, log_level="WARN" if output.verbose else "OFF")
+    from pyspark.errors import PySparkException  # get_session says what to install if it is missing
 
     try:
-        yield
+        yield session
     except PySparkException as error:
         raise error_of_job(error) from None
 
@@ -141,10 +138,9 @@ def _errors_of_jobs() -> Iterator[None]:
 def _await(query: Any, output: Output, noun: str, meanwhile: Callable[[], None] | None = None) -> ExitCode:
     """Wait for the end of a query, and call `meanwhile` once a minute; Ctrl-C stops the query."""
     try:
-        with _errors_of_jobs():
-            while not query.awaitTermination(_MEANWHILE_S):
-                if meanwhile is not None:
-                    meanwhile()
+        while not query.awaitTermination(_MEANWHILE_S):
+            if meanwhile is not None:
+                meanwhile()
     except KeyboardInterrupt:
         query.stop()
         raise
@@ -302,22 +298,23 @@ def _mirror(
     from kwire.errors import KwireError
     from kwire.pipeline.mirror import start_mirror
 
-    query = start_mirror(_session("kwire mirror", output), plan, *clusters, checkpoint, trigger=_trigger(every))
-    if groups is None:
-        return _await(query, output, "mirrored")
+    with _session("kwire mirror", output) as spark:
+        query = start_mirror(spark, plan, *clusters, checkpoint, trigger=_trigger(every))
+        if groups is None:
+            return _await(query, output, "mirrored")
 
-    def carry() -> None:
-        _sync_groups(plan, clusters, groups, False, output)
+        def carry() -> None:
+            _sync_groups(plan, clusters, groups, False, output)
 
-    def try_to_carry() -> None:
-        try:
-            carry()
-        except KwireError as error:  # the records go on, and the next minute may do better
-            output.note(f"offsets of groups are not carried now: {error}")
+        def try_to_carry() -> None:
+            try:
+                carry()
+            except KwireError as error:  # the records go on, and the next minute may do better
+                output.note(f"offsets of groups are not carried now: {error}")
 
-    code = _await(query, output, "mirrored", try_to_carry)
-    carry()
-    return code
+        code = _await(query, output, "mirrored", try_to_carry)
+        carry()
+        return code
 
 
 def _sync_configs(plan: MirrorPlan, clusters: tuple[Cluster, Cluster], dry_run: bool, output: Output) -> None:
@@ -361,11 +358,12 @@ def archive_command(
     """Append topics to Parquet files, partitioned by topic, date and hour."""
     from kwire.pipeline.archive import start_archive
 
-    query = start_archive(
-        _session("kwire archive", output), _cluster(source, source_config), topics, path, checkpoint,
-        is_pattern=is_pattern, trigger=_trigger(every),
-    )  # fmt: skip
-    return _await(query, output, "archived")
+    with _session("kwire archive", output) as spark:
+        query = start_archive(
+            spark, _cluster(source, source_config), topics, path, checkpoint, is_pattern=is_pattern,
+            trigger=_trigger(every),
+        )  # fmt: skip
+        return _await(query, output, "archived")
 
 
 @command.command("replay")
@@ -379,7 +377,7 @@ def archive_command(
 )  # fmt: skip
 @click.option(
     "--create-topic", is_flag=True,
-    help="Create the topic if the target lacks it, with as many partitions as there are in the archive.",
+    help="Create the topic if the target lacks it, with as many partitions as the archive has records of.",
 )  # fmt: skip
 @click.option("--write-id", metavar="ID", help="Write exactly once; again with this id after a failure.")
 @_window_options
@@ -392,11 +390,10 @@ def replay_command(
     """Write a topic of an archive to a topic, with its timestamps, in its order."""
     from kwire.pipeline.replay import replay
 
-    with _errors_of_jobs():
+    with _session("kwire replay", output) as spark:
         count = replay(
-            _session("kwire replay", output), archive, _cluster(target, target_config), topic=topic, to=to,
-            creates=create_topic, window=_window(since, until), keeps_partitions=partitions == "same",
-            write_id=write_id,
+            spark, archive, _cluster(target, target_config), topic=topic, to=to, creates=create_topic,
+            window=_window(since, until), keeps_partitions=partitions == "same", write_id=write_id,
         )  # fmt: skip
     output.note(f"{counted(count, 'record')} written")
     return ExitCode.OK
@@ -423,8 +420,8 @@ def report_command(
     from kwire.pipeline.report import measure_files, measure_on_spark, to_html
 
     if on_spark:
-        with _errors_of_jobs():
-            traffic = measure_on_spark(_session("kwire report", output), list(paths))
+        with _session("kwire report", output) as spark:
+            traffic = measure_on_spark(spark, list(paths))
     else:
         traffic = measure_files(_captures(paths), processes or os.cpu_count() or 1)
     Path(target).write_text(to_html(traffic, title), "utf-8")

@@ -67,29 +67,41 @@ def prepare_topics(
         Admin(**admin_options(target.client_options())) as here,
     ):
         for topic in plan.topics:
-            wanted, name = partition_count(there, topic), plan.target_of(topic)
+            wanted, name = _partition_count(there, topic), plan.target_of(topic)
             if wanted is None:
                 raise ConfigurationError(f"the source has no topic {topic}", remedy="check its name")
-            found = partition_count(here, name)
-            if found is None and not creates:
-                raise ConfigurationError(f"the target has no topic {name}", remedy="create it, or add --create-topics")
-            if found is None:
+            origin = f"{topic} {wanted} on the source"
+            if is_missing(here, name, wanted if plan.keeps_partitions else 1, origin):
+                if not creates:
+                    raise no_target(name, "--create-topics")
                 from kwire.admin import NewTopic
                 from kwire.pipeline.mirror_configs import own_configs
 
                 if not dry_run:
                     here.create_topics([NewTopic(name, wanted, configs={**own_configs(there, topic)})])
                 made.append(name)
-            elif plan.keeps_partitions and found < wanted:
-                raise ConfigurationError(
-                    f"{name} has {counted(found, 'partition')} on the target, {topic} {wanted} on the source",
-                    remedy="add partitions to the target, or let keys decide (--partitions by-key)",
-                )
     return made
 
 
-def partition_count(admin: Admin, topic: str) -> int | None:
-    """Return how many partitions a topic has; None if there is none."""
+def is_missing(target: Admin, name: str, needed: int, origin: str) -> bool:
+    """Return whether the target lacks a topic. Raises ConfigurationError if it has fewer partitions than `needed`.
+
+    `origin` says where so many are needed.
+    """
+    found = _partition_count(target, name)
+    if found is not None and found < needed:
+        raise ConfigurationError(
+            f"{name} has {counted(found, 'partition')} on the target, {origin}",
+            remedy="add partitions to the target, or let keys decide (--partitions by-key)",
+        )
+    return found is None
+
+
+def no_target(name: str, option: str) -> ConfigurationError:
+    return ConfigurationError(f"the target has no topic {name}", remedy=f"create it, or add {option}")
+
+
+def _partition_count(admin: Admin, topic: str) -> int | None:
     found = admin.metadata([topic]).topics.get(topic)
     return None if found is None or not found.partitions else len(found.partitions)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire.errors import ConfigurationError, counted
-from kwire.pipeline.mirror import partition_count, target_columns
+from kwire.pipeline.mirror import is_missing, no_target, target_columns
 from kwire.pipeline.sides import Cluster, Window, check_topic
 from kwire.spark.client_options import admin_options
 
@@ -55,13 +54,7 @@ def _prepare_topic(target: Cluster, name: str, partitions: int, *, creates: bool
     from kwire.admin import Admin, NewTopic
 
     with Admin(**admin_options(target.client_options())) as admin:
-        found = partition_count(admin, name)
-        if found is None and not creates:
-            raise ConfigurationError(f"the target has no topic {name}", remedy="create it, or add --create-topic")
-        if found is None:
+        if is_missing(admin, name, partitions if keeps_partitions else 1, f"the archived topic {partitions}"):
+            if not creates:
+                raise no_target(name, "--create-topic")
             admin.create_topics([NewTopic(name, partitions)])
-        elif keeps_partitions and found < partitions:
-            raise ConfigurationError(
-                f"{name} has {counted(found, 'partition')} on the target, the archived topic {partitions}",
-                remedy="add partitions to the target, or let keys decide (--partitions by-key)",
-            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -218,3 +219,21 @@ def test_what_ends_by_itself_needs_a_new_spark(monkeypatch: pytest.MonkeyPatch) 
     assert trigger_options({"processingTime": "10 seconds"}) == {"processingTime": "10 seconds"}
     with pytest.raises(ConfigurationError, match=r"needs Spark 4\.2 or later, and this is 4"):
         trigger_options(None)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["replay", "archive", "-t", "127.0.0.1:1", "--topic", "t"],
+        ["archive", "-s", "127.0.0.1:1", "--topics", "t", "--to", "archive", "--checkpoint", "state"],
+        ["report", "captures", "-o", "report.html", "--spark"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_without_pyspark_the_command_says_what_to_install(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyspark", "pyspark.sql", "pyspark.errors"):
+        monkeypatch.setitem(sys.modules, name, None)
+    ran = run("pipeline", *command)
+    assert ran.code != 0
+    assert "needs PySpark 4.0 or later" in ran.stderr
+    assert "pip install kwire[spark]" in ran.stderr
