@@ -16,7 +16,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
-from difflib import get_close_matches
 from functools import wraps
 from types import FunctionType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -211,9 +210,11 @@ def typed(declared: Option, value: object) -> object:
     return value
 
 
-def near_names(name: str, known: Iterable[str], *, max_names: int = 1) -> list[str]:
-    """Return the known names that are similar to an unknown one, the nearest first."""
-    return get_close_matches(name, list(known), n=max_names)
+def near_names(name: str, known: Iterable[str], *, max_names: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return the known names that are similar to an unknown one, the nearest first; `cutoff` is as in `difflib`."""
+    from difflib import get_close_matches  # most programs never need it
+
+    return get_close_matches(name, list(known), n=max_names, cutoff=cutoff)
 
 
 def did_you_mean(name: str, known: Iterable[str], *, max_names: int = 1) -> str | None:
@@ -245,7 +246,7 @@ def name_hint(client: str, name: str, known: Iterable[str]) -> str | None:
     if owner is not None and owner != client:
         return f"{meant or plain} is an option of {owner}"
     foreign = {other: own for other, own in FOREIGN.items() if own in known}
-    for near in get_close_matches(plain, [*known, *foreign], n=1, cutoff=0.7) or get_close_matches(plain, known, n=1):
+    for near in near_names(plain, [*known, *foreign], cutoff=0.7) or near_names(plain, known):
         return f"did you mean {foreign.get(near, near)}?"
     return None
 

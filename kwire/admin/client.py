@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kwire.admin.options import AdminOptions
 from kwire.arguments import check_timeout
-from kwire.cluster import ClientConfig, Cluster, ClusterEvent, ClusterMetrics, LoopThread, open_loop_thread
+from kwire.cluster import ClientConfig, Cluster, ClusterMetrics, LoopThread, open_loop_thread
 from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods, cluster_readings
 from kwire.cluster.waiting import Waiter
 from kwire.option_checks import check_names
+
+if TYPE_CHECKING:
+    from kwire.cluster import ClusterEvent
 
 
 class AdminReport:

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
-from kwire.cluster import ClientConfig, Cluster, ClusterEvent
+from kwire.cluster import ClientConfig, Cluster
 from kwire.cluster.asyncio_waiting import AWAITING, AsyncioSignal
 from kwire.cluster.callbacks import AsyncioBridge, asyncio_bridge
 from kwire.cluster.waiting import awaited
@@ -24,6 +24,9 @@ from kwire.producer.message import Data, Headers
 from kwire.producer.methods import ProducerMethods
 from kwire.producer.options import ProducerKwargs, ProducerSettings
 from kwire.producer.producer_request import DeliveryOptions
+
+if TYPE_CHECKING:
+    from kwire.cluster import ClusterEvent
 
 T = TypeVar("T")
 

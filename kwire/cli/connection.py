@@ -29,7 +29,7 @@ _STEP = 0.8
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ConnectionOptions:
     """What the options say. `timeout` is seconds per response, connecting included; `extra` comes from -X."""
 

@@ -29,7 +29,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _WIDTH_WHEN_PIPED = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Output:
     """Where the options send output. `is_table` is false if JSON lines are wanted."""
 

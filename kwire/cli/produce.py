@@ -6,7 +6,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
@@ -17,12 +17,15 @@ from kwire.cli.connection import ConnectionOptions, producer_options
 from kwire.cli.error_report import ExitCode, error_lines, exit_code
 from kwire.cli.kcat_format import unescape
 from kwire.cli.output import Output, counted, json_line, output_options
-from kwire.errors import EncodeError, ErrorCode, KwireError, TopicError, broker_error
+from kwire.errors import EncodeError, ErrorCode, KwireError, RequestTimeoutError, TopicError, broker_error
 
 if TYPE_CHECKING:
     from kwire.cli.record_json import Headers, RecordToSend
 
 _READ_BYTES = 1024 * 1024
+# The first records are few and have this long to arrive alone: see `_Delivery.run`.
+_FIRST_READ_BYTES = 64 * 1024
+_FIRST_SECONDS = 1.0
 # How many reasons are shown; a broken topic has one for all its records.
 _REASONS_MAX = 10
 _OF_THE_CALL = re.compile(r"^record \d+ of the call")
@@ -144,7 +147,7 @@ class _Records(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Lines:
     """The parts of a chunk as values, without an object for each."""
 
@@ -170,7 +173,7 @@ class _Lines:
         return size
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Columns:
     """Keys, values and more, as `Producer.send_many` takes them."""
 
@@ -284,7 +287,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
     return name, value.encode("utf-8", "surrogateescape") if equals else None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Chunk:
     """Consecutive parts of the input, with their delimiters; or, with an empty delimiter, a file that is one record.
 
@@ -342,7 +345,9 @@ def whole_records(stream: Any, delimiter: bytes) -> Iterator[bytes]:
     # read1 returns what is available; read would wait for a full buffer.
     read: Callable[[int], bytes] = stream.read1 if hasattr(stream, "read1") else stream.read
     rest = b""
-    while chunk := read(_READ_BYTES):
+    size = _FIRST_READ_BYTES
+    while chunk := read(size):
+        size = _READ_BYTES
         data = rest + chunk  # a delimiter may span two reads
         end = data.rfind(delimiter) + 1 if len(delimiter) == 1 else len(data) - len(data.split(delimiter)[-1])
         rest = data[end:]
@@ -440,7 +445,10 @@ class _Delivery:
             for chunk in chunks:
                 records, error = parser.records(chunk, left)
                 if error is None or len(records):
+                    is_first = not self.accepted
                     self._send(records, chunk)
+                    if is_first:
+                        self._let_first_arrive()
                 if error is not None:
                     raise _at(error, chunk.place(len(records))) from None
                 left = None if left is None else left - len(records)
@@ -471,6 +479,15 @@ class _Delivery:
         else:
             self.producer.abort()
             self.output.note("the transaction was aborted: readers with --isolation read_committed see none of it")
+
+    def _let_first_arrive(self) -> None:
+        """Wait, but not long, until the first records have a result.
+
+        To append records keeps the interpreter busy: the requests that must precede the first records (for the topic,
+        a producer id and a connection of its own) take 5 ms while this thread waits, and 40 ms if it goes on.
+        """
+        with suppress(RequestTimeoutError):
+            self.producer.flush(_FIRST_SECONDS)
 
     def _send(self, records: _Records, chunk: _Chunk) -> None:
         try:

@@ -25,18 +25,10 @@ Of records the room knows only the compression, for metrics that are pushed.
 Imports: net, session, records, protocol, wire.
 """
 
+from typing import TYPE_CHECKING
+
 from kwire.cluster.cluster import Cluster, open_loop_thread
 from kwire.cluster.config import ClientConfig, ClientKwargs, client_config, parse_bootstrap
-from kwire.cluster.events import (
-    BrokerAdded,
-    BrokerFailed,
-    BrokerRecovered,
-    BrokerRemoved,
-    ClusterEvent,
-    LeaderLost,
-    LeaderRecovered,
-    MetadataUpdated,
-)
 from kwire.cluster.group_metadata import GroupMetadata
 from kwire.cluster.loop import EventLoop
 from kwire.cluster.metadata import Broker, CurrentLeader, Partition, Snapshot, Topic, is_topic_name
@@ -54,6 +46,18 @@ from kwire.cluster.requests import (
 )
 from kwire.cluster.thread import LoopThread
 from kwire.net.backoff import Backoff
+
+if TYPE_CHECKING:
+    from kwire.cluster.events import (
+        BrokerAdded,
+        BrokerFailed,
+        BrokerRecovered,
+        BrokerRemoved,
+        ClusterEvent,
+        LeaderLost,
+        LeaderRecovered,
+        MetadataUpdated,
+    )
 
 __all__ = [
     "Backoff",
@@ -93,3 +97,12 @@ __all__ = [
     "open_loop_thread",
     "parse_bootstrap",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the events when one is used: see `EventLoop.observe`."""
+    if name in __all__:
+        from kwire.cluster import events
+
+        return getattr(events, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,15 +10,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from kwire.arguments import check_timeout
 from kwire.cluster.config import ClientConfig, ClientKwargs, client_config
-from kwire.cluster.events import ClusterEvent
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.thread import LoopThread
 from kwire.errors import ClosedError, ConfigurationError
 from kwire.option_checks import documents_options, translate_bootstrap
+
+if TYPE_CHECKING:
+    from kwire.cluster.events import ClusterEvent
 
 T = TypeVar("T")
 

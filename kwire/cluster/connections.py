@@ -162,7 +162,7 @@ class NodeLost(NamedTuple):
 Event = NodeReady | NodeLost | ResponseReceived | RequestFailed
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Connection:
     session: Session
     counters: BrokerCounters

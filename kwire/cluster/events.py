@@ -6,7 +6,7 @@ again by then. franz-go's hooks (BrokerConnectHook) and Java's ClusterResourceLi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -77,6 +77,23 @@ class LeaderRecovered:
 ClusterEvent: TypeAlias = (
     MetadataUpdated | BrokerAdded | BrokerRemoved | BrokerFailed | BrokerRecovered | LeaderLost | LeaderRecovered
 )
+
+
+class Observer:
+    """Makes the events of what the event loop tells, and calls a function with each, on the loop's thread."""
+
+    def __init__(self, callback: Callable[[ClusterEvent], object]) -> None:
+        self._callback = callback
+
+    def updated(self, old: Snapshot, new: Snapshot) -> None:
+        for event in changes(old, new):
+            self._callback(event)
+
+    def failed(self, broker: Broker, cause: KwireError) -> None:
+        self._callback(BrokerFailed(broker, cause))
+
+    def recovered(self, broker: Broker, unreachable_since: float) -> None:
+        self._callback(BrokerRecovered(broker, unreachable_since))
 
 
 def changes(old: Snapshot, new: Snapshot) -> Iterator[ClusterEvent]:

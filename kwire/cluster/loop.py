@@ -28,7 +28,6 @@ from kwire.cluster import logs
 from kwire.cluster.config import ClientConfig
 from kwire.cluster.connections import Connections, Event, NodeLost, NodeReady
 from kwire.cluster.coordinators import Coordinators
-from kwire.cluster.events import BrokerFailed, BrokerRecovered, ClusterEvent, changes
 from kwire.cluster.metadata import NO_NODE, Broker, CurrentLeader, MetadataStatus, MetadataUpdater, Snapshot
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.recovery import Failure, RecoveryMonitor
@@ -65,6 +64,7 @@ from kwire.session import RequestFailed, ResponseReceived
 if TYPE_CHECKING:
     import asyncio
 
+    from kwire.cluster.events import ClusterEvent, Observer
     from kwire.cluster.login import Submit
 
 
@@ -247,7 +247,7 @@ class EventLoop:
         self.client = LoopClient(self, self._connections, config)
         self._clients = [self.client]
         self._joined = itertools.count(2)
-        self.on_event: Callable[[ClusterEvent], object] | None = None  # runs on the loop's thread: no user code
+        self._observer: Observer | None = None
         self._recovery = RecoveryMonitor(self._backoff, random)
         self._coordinators = Coordinators()
         self._outage_log = logs.OutageLog()
@@ -320,9 +320,8 @@ class EventLoop:
         return news
 
     def _set_snapshot(self, snapshot: Snapshot) -> None:
-        if self.on_event is not None and snapshot is not self.snapshot:
-            for event in changes(self.snapshot, snapshot):
-                self.on_event(event)
+        if self._observer is not None and snapshot is not self.snapshot:
+            self._observer.updated(self.snapshot, snapshot)
         self.snapshot = snapshot
         for client in self._clients:
             client.set_snapshot(snapshot)
@@ -332,6 +331,12 @@ class EventLoop:
         return ClusterMetrics(self._connections.metrics(), age)
 
     # -- participants
+
+    def observe(self, callback: Callable[[ClusterEvent], object]) -> None:
+        """Call `callback` with each event from now on, in place of an earlier one. It must not be user code."""
+        from kwire.cluster.events import Observer  # few programs observe, and to define the events takes 3 ms
+
+        self._observer = Observer(callback)
 
     def make_client(self, config: ClientConfig) -> LoopClient:
         """Return a further client, for `join`. From any thread."""
@@ -492,8 +497,8 @@ class EventLoop:
                 outage = self._recovery.recovered(node)
                 if outage is not None:
                     broker = self.snapshot.brokers.get(node)
-                    if self.on_event is not None and broker is not None:
-                        self.on_event(BrokerRecovered(broker, self._now - outage.since))
+                    if self._observer is not None and broker is not None:
+                        self._observer.recovered(broker, self._now - outage.since)
                     logs.log.info("broker %s is back", self.describe(node))
                     self._metadata.request_refresh(f"broker {node} is back")
             case NodeLost(node, purpose, cause, is_idle):
@@ -506,8 +511,8 @@ class EventLoop:
         if node >= 0 and node in self._connections.addresses and self._recovery.failed(node, cause, self._now):
             logs.log_failed(self.describe(node), cause)
             broker = self.snapshot.brokers.get(node)
-            if self.on_event is not None and broker is not None:
-                self.on_event(BrokerFailed(broker, cause))
+            if self._observer is not None and broker is not None:
+                self._observer.failed(broker, cause)
         self._metadata.request_refresh(f"broker {self.describe(node)} was lost")
         if _asks_to_rebootstrap(cause):
             self._rebootstrap(f"broker {self.describe(node)} is not the one that is meant")

@@ -15,12 +15,11 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from random import Random
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.arguments import check_timeout
 from kwire.cluster.callbacks import CallbackThread
 from kwire.cluster.config import ClientConfig
-from kwire.cluster.events import ClusterEvent
 from kwire.cluster.loop import EventLoop, LoopClient
 from kwire.cluster.metadata import Snapshot
 from kwire.cluster.metrics import ClusterMetrics
@@ -29,6 +28,9 @@ from kwire.errors import ClosedError, KwireError, RequestTimeoutError, acting_pr
 from kwire.net import Clock, KafkaSelector, SystemClock
 from kwire.protocol import Request, Response
 from kwire.wire import accel
+
+if TYPE_CHECKING:
+    from kwire.cluster.events import ClusterEvent
 
 _log = logging.getLogger("kwire.cluster")
 
@@ -191,7 +193,7 @@ class LoopThread:
         return unsubscribe
 
     def _observe(self) -> None:
-        self._loop.on_event = self._dispatch_event
+        self._loop.observe(self._dispatch_event)
 
     def _dispatch_event(self, event: ClusterEvent) -> None:
         with self._lock:

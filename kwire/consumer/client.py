@@ -25,7 +25,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
 
 from kwire.arguments import check_timeout
-from kwire.cluster import Backoff, ClientConfig, Cluster, ClusterEvent, StateMachine, open_loop_thread
+from kwire.cluster import Backoff, ClientConfig, Cluster, StateMachine, open_loop_thread
 from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods
 from kwire.cluster.waiting import Waiter
 from kwire.consumer.arguments import (
@@ -67,6 +67,7 @@ from kwire.protocol.messages.list_offsets import EARLIEST, LATEST
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kwire.cluster import ClusterEvent
     from kwire.cluster.thread import LoopThread
     from kwire.consumer.commits import CommitManager
     from kwire.records.reader import RecordReader, RecordSlice

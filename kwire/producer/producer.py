@@ -12,9 +12,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
 
-from kwire.cluster import ClientConfig, Cluster, ClusterEvent
+from kwire.cluster import ClientConfig, Cluster
 from kwire.cluster.waiting import BLOCKING, blocking, run_blocking
 from kwire.errors import KwireError
 from kwire.option_checks import documents_options, translate_bootstrap
@@ -26,6 +26,9 @@ from kwire.producer.message import Data, Headers, Message
 from kwire.producer.methods import ProducerMethods
 from kwire.producer.options import ProducerKwargs, ProducerSettings
 from kwire.producer.producer_request import DeliveryOptions, ProducerRequest
+
+if TYPE_CHECKING:
+    from kwire.cluster import ClusterEvent
 
 T = TypeVar("T")
 

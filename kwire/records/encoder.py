@@ -14,7 +14,7 @@ from kwire.errors import EncodeError
 from kwire.records.rows import BATCH_OVERHEAD_BYTES, Headers, NewRecord
 from kwire.wire.accel import speedups
 from kwire.wire.buffers import Bytes
-from kwire.wire.varint import SHORT_UVARINTS, encode_varint, varint_size
+from kwire.wire.varint import encode_varint, short_varints, varint_size
 
 _NO_HEADERS_BYTES = 1
 _NULL_BYTES = 1
@@ -58,9 +58,6 @@ def _sized(content: Bytes | None) -> int:
     return _NULL_BYTES if content is None else varint_size(len(content)) + len(content)
 
 
-# Zig-zag varints of 0 .. 8191, which take one or two bytes: lengths, offset deltas and most timestamp deltas.
-_SHORT = 1 << 13
-_VARINT = SHORT_UVARINTS[::2]
 _NULL = encode_varint(-1)
 _NO_ATTRIBUTES = b"\0"
 _NO_HEADERS = b"\0"
@@ -82,7 +79,8 @@ def encode_each(
 ) -> list[Bytes]:
     """Return the bytes of `encode_records` as parts to be joined."""
     parts: list[Bytes] = []
-    varint = _VARINT  # short numbers are looked up in line: a call for each would double the time
+    varint = short_varints()  # lengths and deltas are looked up in line: a call for each would double the time
+    short = len(varint)
     last_timestamp: int | None = None
     last_headers: Headers = ()
     lead, tail = b"", _NO_HEADERS
@@ -92,20 +90,20 @@ def encode_each(
             last_timestamp, lead = timestamp, _NO_ATTRIBUTES + encode_varint(timestamp - base_timestamp)
         if headers is not last_headers:
             last_headers, tail = headers, encode_headers(headers) if headers else _NO_HEADERS
-        start = lead + (varint[delta] if 0 <= delta < _SHORT else encode_varint(delta))
+        start = lead + (varint[delta] if 0 <= delta < short else encode_varint(delta))
         if key is None:
             start += _NULL
         else:
             size = len(key)
-            start += (varint[size] if size < _SHORT else encode_varint(size)) + key
+            start += (varint[size] if size < short else encode_varint(size)) + key
         if value is None:
             start += _NULL
             value = b""
         else:
             size = len(value)
-            start += varint[size] if size < _SHORT else encode_varint(size)
+            start += varint[size] if size < short else encode_varint(size)
         size = len(start) + len(value) + len(tail)
-        parts += (varint[size] if size < _SHORT else encode_varint(size), start, value, tail)
+        parts += (varint[size] if size < short else encode_varint(size), start, value, tail)
     return parts
 
 
@@ -117,8 +115,7 @@ def encode_headers(headers: Headers) -> bytes:
         if value is None:
             parts.append(_NULL)
         else:
-            size = len(value)
-            parts.append(_VARINT[size] if size < _SHORT else encode_varint(size))
+            parts.append(encode_varint(len(value)))
             parts.append(value)
     return b"".join(parts)
 

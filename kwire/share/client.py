@@ -23,7 +23,6 @@ from kwire.cluster import (
     Backoff,
     ClientConfig,
     Cluster,
-    ClusterEvent,
     ClusterMetrics,
     is_topic_name,
     open_loop_thread,
@@ -53,6 +52,7 @@ from kwire.share.options import CLIENT_DEFAULTS, ShareConsumerOptions
 from kwire.share.record import ShareRecord
 
 if TYPE_CHECKING:
+    from kwire.cluster import ClusterEvent
     from kwire.cluster.thread import LoopThread
 
 # The longest wait in seconds without a check: a missed wake-up would cause a delay, not a hang.

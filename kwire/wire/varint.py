@@ -10,7 +10,7 @@ The loops over records have their own code for short values, because a call woul
 
 from __future__ import annotations
 
-import struct
+from functools import cache
 
 from kwire.errors import DecodeError, EncodeError
 
@@ -23,21 +23,21 @@ _UVARINT_LIMIT = 1 << 32
 _VARINT_LIMIT = 1 << 63
 _WORD = (1 << 64) - 1
 
-
-def _two_bytes() -> list[bytes]:
-    """Return the varints of 128 to 16383, which have two bytes. This runs at import, so it must be fast."""
-    pairs = bytearray(2 * 127 * 128)
-    pairs[0::2] = bytes(range(0x80, 0x100)) * 127
-    pairs[1::2] = b"".join(bytes((high,)) * 128 for high in range(1, 128))
-    return [pair for (pair,) in struct.iter_unpack("2s", pairs)]
+_BYTES = tuple(bytes((n,)) for n in range(0x80))
 
 
-# By unsigned number. The zig-zag varint of a number n >= 0 is at index 2 * n.
-SHORT_UVARINTS: tuple[bytes, ...] = (*(bytes((n,)) for n in range(128)), *_two_bytes())
-_SHORT_LIMIT = len(SHORT_UVARINTS)
+@cache
+def short_varints() -> tuple[bytes, ...]:
+    """Return the zig-zag varints of 0 to 8191, which have one or two bytes, by their numbers.
+
+    They are made at the first call: most processes encode records in C, and need none.
+    """
+    return tuple(map(encode_varint, range(1 << 13)))
 
 
 def _seven_bits_a_byte(n: int) -> bytes:
+    if n < 1 << 14:
+        return bytes((n & 0x7F | 0x80, n >> 7))
     out = bytearray()
     while n > 0x7F:
         out.append(n & 0x7F | 0x80)
@@ -52,8 +52,8 @@ def encode_uvarint(n: int) -> bytes:
     >>> encode_uvarint(300).hex()
     'ac02'
     """
-    if 0 <= n < _SHORT_LIMIT:
-        return SHORT_UVARINTS[n]
+    if 0 <= n < 0x80:
+        return _BYTES[n]
     if not 0 <= n < _UVARINT_LIMIT:
         raise EncodeError(f"{n} does not fit an unsigned varint of 32 bits")
     return _seven_bits_a_byte(n)
@@ -78,8 +78,8 @@ def encode_varint(n: int) -> bytes:
     ['00', '01', '02', '03', 'feffffff0f']
     """
     zigzag = n << 1 if n >= 0 else ~(n << 1)
-    if zigzag < _SHORT_LIMIT:
-        return SHORT_UVARINTS[zigzag]
+    if zigzag < 0x80:
+        return _BYTES[zigzag]
     if not -_VARINT_LIMIT <= n < _VARINT_LIMIT:
         raise EncodeError(f"{n} does not fit a varint of 64 bits")
     return _seven_bits_a_byte(zigzag)

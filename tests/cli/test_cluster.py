@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import socket
@@ -145,6 +146,18 @@ def test_produce_lines(
         assert [one for one in consumed if (one[0] is not None) == has_key] == [
             one for one in records if (one[0] is not None) == has_key
         ]
+
+
+@pytest.mark.parametrize("first_seconds", [0.0, 1.0])
+def test_produce_reads_on_whether_the_first_lines_arrived_or_not(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch, first_seconds: float
+) -> None:
+    monkeypatch.setattr("kwire.cli.produce._FIRST_SECONDS", first_seconds)
+    lines = "".join(f"{number:099}\n" for number in range(5_000))  # 500 kB: the first read takes 64 KiB of them
+    ran = run_on(cluster, "produce", topic, stdin=lines)
+    assert ran.code == 0
+    assert "5000 records" in ran.stderr
+    assert len(values(run_on(cluster, "consume", topic, "-e"))) == 5_000
 
 
 def test_produce_headers_and_files(cluster: Cluster, topic: str, tmp_path: Path) -> None:
@@ -495,6 +508,13 @@ def test_records_of_a_stream(chunks: list[bytes], delimiter: bytes, pieces: list
     blocks = list(whole_records(Chunks(), delimiter))
     assert [one for block in blocks for one in split_records(block, delimiter)] == pieces
     assert all(block.endswith(delimiter) for block in blocks[:-1])
+
+
+def test_the_first_block_of_a_stream_is_small() -> None:
+    sizes = list(map(len, whole_records(io.BytesIO(b"0123456\n" * 400_000), b"\n")))
+    assert sizes[0] == 1 << 16
+    assert sizes[1] == 1 << 20
+    assert sum(sizes) == 3_200_000
 
 
 def test_an_offset_beyond_the_end_is_an_error(cluster: Cluster, topic: str) -> None:

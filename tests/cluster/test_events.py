@@ -57,7 +57,7 @@ def test_a_leader_that_moved_is_an_update_and_one_that_is_missing_is_lost() -> N
 def test_a_broker_fails_once_and_recovers_once() -> None:
     world, events = World(), list[ClusterEvent]()
     loop = world.net.loop
-    loop.on_event = events.append
+    loop.observe(events.append)
     loop.add(Watcher("t"), "produce")
     world.net.run(lambda: loop.is_ready(2, "produce"))
     events.clear()

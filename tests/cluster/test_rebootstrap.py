@@ -136,7 +136,7 @@ def test_a_metadata_response_may_ask_for_it_and_keeps_what_is_known_of_topics() 
     for host in world.hosts.values():
         host.handler = refuse
     snapshots = []
-    world.net.loop.on_event = lambda event: snapshots.append(world.net.loop.snapshot)
+    world.net.loop.observe(lambda event: snapshots.append(world.net.loop.snapshot))
     world.net.loop.request_metadata("a test")
     world.net.run(lambda: port_of_2(world) == 19092)
     assert all("t" in snapshot.topics for snapshot in snapshots)
