@@ -56,6 +56,7 @@ def _speeds(ours: Sequence[str]) -> list[Column]:
 
 
 _PER_CPU = ("per_cpu", "records per second of the client's processor")
+_SPARK = [*_speeds(["kwire", "nothing"]), Column("MiB, largest\nPython worker", "worker_mib")]
 _BULK = ("kwire C, send_many", "kwire C, send_arrow", "kwire C, poll_batch", "kwire C, poll_arrow")
 _LATENCIES = [
     *(Column(f"p{percent} ms", f"p{percent}_ms") for percent in (50, 90, 99)),
@@ -104,7 +105,7 @@ BENCHES = {
         "queued records while the broker does not answer", 200_000, 3,
     ),
     "spark": Bench(
-        spark_speed.spark, _speeds(["kwire"]), _PER_CPU,
+        spark_speed.spark, _SPARK, _PER_CPU,
         "the PySpark data source against Spark's own connector", 2_000_000, 3, 1_000_000,
     ),
 }  # fmt: skip

@@ -6,6 +6,7 @@ import os
 import resource
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,6 +62,17 @@ def process_cpu_seconds(pid: int) -> float:
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
+def session_peak_bytes(word: str) -> int:
+    """Return the peak memory of the largest process of this session that has a word in its command; 0 if none has."""
+    own = os.getsid(0)
+    found = [0]
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            if os.getsid(int(folder.name)) == own and word in (folder / "cmdline").read_text():
+                found.append(_status("VmHWM", folder.name))
+    return max(found)
+
+
 def resident_bytes() -> int:
     """Return the resident memory of this process."""
     return _status("VmRSS")
@@ -75,8 +87,8 @@ def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def _status(name: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
+def _status(name: str, pid: str = "self") -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError(f"/proc/self/status has no {name}")
+    raise ProcessLookupError(f"process {pid} has no {name}")

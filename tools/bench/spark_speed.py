@@ -1,8 +1,9 @@
 """Compare the data source `format("kwire")` with Spark's connector `format("kafka")` on the same rows.
 
-Each contestant is a PySpark process with its JVM; the Python workers count too. Both warm up on many rows, because the
-JVM still spends a third of its time on compiling during the second half million rows, and on few partitions, because
-each partition that is read is a task.
+Each contestant is a PySpark process with its JVM; the Python workers count too. The contestant "nothing" is a data
+source without a client: what it costs is Spark's own hand-over to Python, below which no connector in Python can be.
+All warm up on many rows, because the JVM still spends a third of its time on compiling during the second half million
+rows, and on few partitions, because each partition that is read is a task.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bench.contest import Result, Tell, chosen_names, compete, take_turn
+from bench.contestants.pyspark_job import NOTHING
 from bench.stand import Stand
 from bench.task import Sample, Task
 from bench.throughput import cases, counted
@@ -39,7 +41,8 @@ def spark(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Res
             sample = take_turn(kind, replace(task, contestant=name, topic=topic))
             arrived = stand.count(topic, task.partitions)
             stand.delete(topic)
-            if kind == "spark-batches":  # the offsets count the markers of transactions too
+            # The offsets count the markers of transactions too; and "nothing" counts its rows itself.
+            if kind == "spark-batches" or name == NOTHING:
                 return sample
             return counted(sample, task, arrived)
 

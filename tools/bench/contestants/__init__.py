@@ -148,6 +148,7 @@ CONTESTANTS: Mapping[str, Mapping[str, Contestant]] = {
     "spark": {
         "kwire": Contestant("pyspark_job:kwire", _C),
         "Spark's connector": Contestant("pyspark_job:kafka"),
+        "nothing": Contestant("pyspark_job:nothing"),
     },
     "spark-batches": {
         "kwire, exactly once": Contestant("pyspark_job:exactly_once", _C),

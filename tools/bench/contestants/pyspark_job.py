@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokers.jars import fetch_jars
 
-from bench.meter import Meter, session_cpu_seconds
+from bench.meter import Meter, session_cpu_seconds, session_peak_bytes
 from bench.settings import BATCH_BYTES, LINGER_MS
 from bench.task import Coordination, Sample, Task, payloads
 
@@ -27,6 +27,7 @@ PRODUCER = {
 # Of each write where batches are compared, as of a micro-batch.
 BATCH_ROWS = 100_000
 _VALUES = "payloads"  # the view of what is written
+NOTHING = "nothing"  # see `spark_alone`
 
 
 def kwire(task: Task, coordination: Coordination) -> Sample:
@@ -39,6 +40,10 @@ def kafka(task: Task, coordination: Coordination) -> Sample:
 
 def exactly_once(task: Task, coordination: Coordination) -> Sample:
     return _run(task, "kwire", {"delivery": "exactly-once"})
+
+
+def nothing(task: Task, coordination: Coordination) -> Sample:
+    return _run(task, NOTHING)
 
 
 def _session(source: str) -> SparkSession:
@@ -63,6 +68,10 @@ def _session(source: str) -> SparkSession:
         from kwire.spark import register
 
         register(spark)
+    elif source == NOTHING:
+        from bench.contestants.spark_alone import Nothing
+
+        spark.dataSource.register(Nothing)
     return spark
 
 
@@ -78,9 +87,11 @@ def _run(task: Task, source: str, delivery: Mapping[str, str] = MappingProxyType
     call(task.warm_topic or task.topic, task.warmup)
     with Meter(session_cpu_seconds) as meter:
         call(task.topic, task.records)
+    # Workers live for a minute after their last task.
+    measures = {"worker_mib": session_peak_bytes("pyspark.daemon") / 2**20}
     spark.stop()
     connector = f", connector {CONNECTOR}" if source == "kafka" else ""
-    return meter.sample(task.records, version=f"Spark {pyspark.__version__}{connector}")
+    return meter.sample(task.records, measures=measures, version=f"Spark {pyspark.__version__}{connector}")
 
 
 def _write(
@@ -88,7 +99,7 @@ def _write(
 ) -> None:
     from pyspark.sql.functions import broadcast, col
 
-    options = {"kafka.bootstrap.servers": task.bootstrap, "topic": topic, **PRODUCER[source], **delivery}
+    options = {"kafka.bootstrap.servers": task.bootstrap, "topic": topic, **PRODUCER.get(source, {}), **delivery}
     if task.compression != "none":
         options["kafka.compression.type"] = task.compression
     at_once = BATCH_ROWS if task.options["way"] == "batches" else count
@@ -97,6 +108,8 @@ def _write(
         ids = spark.range(first, min(count, first + at_once), 1, 4)
         numbers = ids.select((col("id") % len(payloads(task.size))).alias("number"))
         rows = numbers.join(broadcast(spark.table(_VALUES)), "number").select("value")
+        if source == NOTHING:
+            options["rows"] = str(min(at_once, count - first))
         rows.write.format(source).options(**options).mode("append").save()
 
 
@@ -105,6 +118,8 @@ def _read(spark: SparkSession, source: str, task: Task, topic: str, count: int) 
     from pyspark.sql.functions import sum as total
 
     options = {"kafka.bootstrap.servers": task.bootstrap, "subscribe": topic}
+    if source == NOTHING:
+        options = {"rows": str(count), "size": str(task.size), "partitions": str(task.partitions)}
     frame = spark.read.format(source).options(**options).load()
     row = frame.agg(total(length(col("value"))).alias("length"), total(col("offset") * 0 + 1).alias("count")).first()
     assert row is not None
