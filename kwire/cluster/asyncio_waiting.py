@@ -49,9 +49,6 @@ class AsyncioWaiter(Waiter):
 
     shares_thread = True
 
-    def __init__(self) -> None:
-        self._spawned: set[asyncio.Task[None]] = set()  # a loop refers to its tasks weakly
-
     def signal(self) -> Signal:
         return AsyncioSignal()
 
@@ -96,11 +93,6 @@ class AsyncioWaiter(Waiter):
         if cancelled is not None:
             raise cancelled
         return result
-
-    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        self._spawned.add(task)
-        task.add_done_callback(self._spawned.discard)
 
 
 AWAITING = AsyncioWaiter()

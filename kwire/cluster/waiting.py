@@ -79,10 +79,6 @@ class Waiter(ABC):
     async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, also when the calling task is cancelled meanwhile: that is raised afterwards."""
 
-    @abstractmethod
-    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
-        """Run a coroutine beside the caller, which does not wait for it: on a daemon thread, or as a task."""
-
     async def result_of(self, future: Future[T], timeout: float | None = None) -> T:
         """Return the result of a `future` of a loop thread; RequestTimeoutError after `timeout` seconds."""
         if not future.done():
@@ -172,9 +168,6 @@ class BlockingWaiter(Waiter):
 
     async def shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return await coroutine
-
-    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
-        threading.Thread(target=run_blocking, args=(coroutine,), name=name, daemon=True).start()
 
 
 BLOCKING = BlockingWaiter()

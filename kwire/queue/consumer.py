@@ -79,12 +79,9 @@ class QueueConsumerClient(Generic[M]):
         self._now: Callable[[], float] = lambda: 0.0  # the clock of the backend, once there is one
         self._ack: Callable[[Delivery, float], None] = _no_backend
         self._is_fetching = False
-        self.quick_seconds = _QUICK_SECONDS  # a simulation has its own
         self._batch = _BATCH_FIRST  # how much the buffer may have: what is handled in a short time
         self._was_full = False  # the last fetch found as much as it might
         self._fetched_at = self._ahead_at = 0.0
-        self._ahead_below = -1  # with so many messages in the buffer or fewer, a quick caller has more fetched
-        self._is_fetching_ahead = False
         self._is_closed = False
         self._is_stopped = False
         self._signals: list[Signal] = []  # of callers that wait for a message, or for room
@@ -104,8 +101,6 @@ class QueueConsumerClient(Generic[M]):
         """
         check_timeout(timeout)
         self._service.check_usable()
-        if 0 < len(self._buffer) <= self._ahead_below:
-            self._fetch_ahead()
         message = self._take()
         if message is not None:
             return message
@@ -185,7 +180,7 @@ class QueueConsumerClient(Generic[M]):
             return 0
         options, batch = self._service.options, self._batch
         since = self._now() - self._fetched_at
-        if self._was_full and since < self.quick_seconds:
+        if self._was_full and since < _QUICK_SECONDS:
             batch *= 2
         elif since > _SLOW_SECONDS:
             batch = max(_BATCH_MIN, batch // 2)
@@ -214,48 +209,11 @@ class QueueConsumerClient(Generic[M]):
             with self._lock:
                 self._is_fetching = False
                 self._was_full, self._fetched_at = len(fetched) >= room, self._now()
-                self._ahead_below = self._batch // 2 if self._was_full else -1
                 self._in_progress.update(fetched)
                 self._buffer.extend(fetched)
             if len(self._handed_out) >= _UNCOUNTED_MAX:
                 self._count()
             self._wake()
-
-    def _fetch_ahead(self) -> None:
-        """Have messages fetched beside the caller, if it empties the buffer in a short time.
-
-        So it need not wait for markers and commits while it processes what it has. A slow caller keeps no further
-        messages from the other consumers.
-        """
-        with self._lock:
-            self._ahead_below = -1  # until that fetch is over
-            is_quick = self._now() - self._fetched_at < self.quick_seconds
-            room = self._begin_fetch() if is_quick and not self._is_closed else 0
-            self._is_fetching_ahead = room > 0
-        if room:
-            self._waiter.spawn(self._ahead(room), f"kwire queue {self.queue} ahead")
-
-    async def _ahead(self, room: int) -> None:
-        try:
-            with suppress(KwireError):  # it comes again where the buffer is empty
-                await self._fetch(room, 0.0)
-        finally:
-            with self._lock:
-                self._is_fetching_ahead = False
-            self._wake()
-
-    async def _ahead_ended(self, timeout: float | None) -> None:
-        """Wait until nothing is fetched ahead any more, but no longer than `timeout` seconds."""
-        clock = self._service.clock
-        deadline = inf if timeout is None else clock.now() + timeout
-        while True:
-            with self._lock:
-                if not self._is_fetching_ahead:
-                    return
-                signal = self._waiter.signal()
-                self._signals.append(signal)
-            if not await signal.wait(None if timeout is None else max(0.0, deadline - clock.now())):
-                return
 
     def _is_low(self) -> bool:
         """Return whether the buffer is half empty, and nobody fetches."""
@@ -542,11 +500,9 @@ class QueueConsumerClient(Generic[M]):
             if self._is_closed:
                 return
             self._is_closed = True
-        self._wake()
-        await self._ahead_ended(timeout)  # what it fetches is given back too
-        with self._lock:
             in_progress, self._in_progress = self._in_progress, set()
             self._buffer.clear()
+        self._wake()
         try:
             if self._backend is not None:
                 await self._give_back(self._backend, in_progress)
@@ -598,8 +554,6 @@ class Consumer(QueueConsumerClient[Message], BlockingContext):
         Raises the KwireError that kept a message from being marked as in progress: nothing is lost, call it again.
         """
         if self._buffer and not self._runtime.is_forked:
-            if len(self._buffer) <= self._ahead_below:
-                self._fetch_ahead()
             message = self._take()
             if message is not None:
                 return message

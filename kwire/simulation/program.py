@@ -139,11 +139,10 @@ class _SimulatedSignal(Signal):
 
 
 class SimulatedWaiter(BlockingWaiter):
-    """Suspends the running `Program`. `run` runs a coroutine that is spawned; without it, none may be."""
+    """Suspends the running `Program`."""
 
-    def __init__(self, world: World, run: Callable[[Coroutine[Any, Any, None]], object] | None = None) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._run = run
 
     def signal(self) -> Signal:
         return _SimulatedSignal(self._world)
@@ -155,10 +154,6 @@ class SimulatedWaiter(BlockingWaiter):
 
     def caller(self) -> object:
         return Program.running
-
-    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
-        assert self._run is not None
-        self._run(coroutine)
 
     async def close(self, runtime: Any, timeout: float | None) -> None:
         runtime.close()

@@ -42,8 +42,6 @@ _CLOSE_SECONDS = 30.0
 _RUN = 3
 # How often a producer asks the brokers for a message that it could not send.
 _PAUSE_SECONDS = 0.1
-# Of some consumers: a buffer that is emptied in this time is fetched ahead.
-_QUICK_SECONDS = 10.0
 # More polls in a row at one virtual time than records could explain.
 _POLLS_MAX = 1_000
 
@@ -224,12 +222,7 @@ class QueueProcess(ABC):
             member.net, name, Random(random.getrandbits(64)), member.bootstrap, self.plan.config, member.watch(name)
         )
         self.service = SimulatedService(self.connections, self.plan.record_consumer, self.plan.settings)
-        self.programs: list[Program] = []
-        for main in self._mains():
-            self._begin(main)
-
-    def _begin(self, main: Coroutine[Any, Any, None]) -> None:
-        self.programs.append(Program(self.world, main, self._ended))
+        self.programs = [Program(self.world, main, self._ended) for main in self._mains()]
 
     @abstractmethod
     def _mains(self) -> list[Coroutine[Any, Any, None]]:
@@ -359,9 +352,7 @@ class ConsumerProcess(QueueProcess):
 
     def _mains(self) -> list[Coroutine[Any, Any, None]]:
         self._consumer = Consumer(self.service, QUEUE)
-        self._consumer._waiter = SimulatedWaiter(self.world, self._begin)  # type: ignore[misc, assignment]
-        if self.plan.workers == 1:  # so that some consumers fetch ahead though their work takes time
-            self._consumer.quick_seconds = _QUICK_SECONDS
+        self._consumer._waiter = SimulatedWaiter(self.world)  # type: ignore[misc, assignment]
         self.service._added(self._consumer)
         self._working = self.plan.workers
         return [self._work() for _ in range(self.plan.workers)]

@@ -48,23 +48,3 @@ def test_q93_tasks_send_receive_and_settle(is_transactional: bool) -> None:
         service.tracker(),
     ):
         asyncio.run(run(cluster.bootstrap))
-
-
-def test_a_quick_task_fetches_ahead() -> None:
-    async def run(bootstrap: str) -> None:
-        async with aio.Service(bootstrap, partitions=1, consumer_receive_buffer_capacity=10) as service:
-            queue = service.queue("jobs")
-            async with queue.producer() as producer:
-                for response in [await producer.send(b"%d" % number) for number in range(40)]:
-                    await response
-            async with queue.consumer() as consumer:
-                consumer.quick_seconds = 60.0
-                await consumer.receive(10)
-                assert len(await consumer.receive_many(4)) == 4
-                await consumer.receive()
-                while consumer.metrics().buffered < 9:
-                    await asyncio.sleep(0.001)
-                await consumer.ack_many([])
-
-    with Cluster(brokers=1, group_initial_rebalance_delay_ms=0) as cluster:
-        asyncio.run(asyncio.wait_for(run(cluster.bootstrap), 30))

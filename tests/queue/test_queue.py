@@ -24,7 +24,7 @@ from kwire.errors import (
     SettledError,
 )
 from kwire.protocol import ApiKey
-from kwire.queue import Consumer, Message, Service
+from kwire.queue import Message
 from kwire.queue.backend import Delivery
 from kwire.queue.tracker_backend import TrackerBackend
 from tests.queue.worlds import LEASE_MS, World, begun, payloads, put, take
@@ -357,39 +357,6 @@ def test_the_buffer_grows_while_it_is_emptied_fast_and_shrinks_while_it_lasts(wo
         assert consumer._begin_fetch() == 0  # another fetches
         consumer._is_fetching, consumer._fetched_at = False, now
     assert sizes == [500, 1_000, 1_500, 1_500, 1_500, 750]
-
-
-def half_emptied(world: World, quick_seconds: float) -> tuple[Service, Consumer]:
-    """Return a consumer that may have ten messages, and has handed out six of its first ten; forty were sent."""
-    service = world.service(redelivery_timeout_ms=60_000, consumer_receive_buffer_capacity=10, partitions=1)
-    put(service, "jobs", *(b"%02d" % number for number in range(40)))
-    wait_until(lambda: world.cluster.log("messages", 0).high_watermark >= 40)
-    consumer = service.queue("jobs").consumer()
-    consumer.quick_seconds = quick_seconds
-    take(consumer, 6)
-    return service, consumer
-
-
-def test_a_quick_consumer_fetches_ahead(world: World) -> None:
-    _, consumer = half_emptied(world, 60.0)
-    wait_until(lambda: consumer.metrics().buffered == 9)  # five were left, and there was room for five; one went since
-    assert consumer.metrics().in_progress == 15
-    assert payloads(take(consumer, 34)) == [b"%02d" % number for number in range(6, 40)]
-
-
-def test_a_slow_consumer_leaves_the_messages_to_others(world: World) -> None:
-    _, consumer = half_emptied(world, 0.0)
-    assert not consumer._is_fetching_ahead
-    assert consumer.metrics().buffered == 4
-
-
-def test_close_gives_back_what_is_fetched_ahead(world: World) -> None:
-    service, consumer = half_emptied(world, 60.0)
-    consumer.close()
-    world.tracker(service)
-    messages = take(service.queue("jobs").consumer(), 40)
-    assert payloads(messages) == [b"%02d" % number for number in range(40)]
-    assert Counter(message.deliveries for message in messages) == {1: 34, 2: 6}
 
 
 def test_f20_no_more_than_max_in_progress(either: World) -> None:
