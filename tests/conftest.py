@@ -35,5 +35,3 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if find_java() is not None:
         os.environ.update(spark_environment())
-    # kafka-python reads its schemas by a function that Python 3.11 (not 3.13) deprecates.
-    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
