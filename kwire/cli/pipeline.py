@@ -168,6 +168,7 @@ def _await(query: Any, output: Output, noun: str, meanwhile: Callable[[], None] 
     "--processes", type=click.IntRange(min=1), default=1, show_default=True,
     help="How many partitions to compare at once, each in a process of its own.",
 )  # fmt: skip
+@click.option("--spark", "on_spark", is_flag=True, help="Compare the partitions in Spark's tasks.")
 @click.option("--allow-behind", is_flag=True, help="Do not count what comes after the last record that arrived.")
 @_window_options
 @_config_option("source")
@@ -175,7 +176,7 @@ def _await(query: Any, output: Output, noun: str, meanwhile: Callable[[], None] 
 @output_options
 def audit_command(
     source: str, target: str, topic: str | None, by: Any, ignored: tuple[str, ...], processes: int,
-    allow_behind: bool,
+    on_spark: bool, allow_behind: bool,
     since: str | None, until: str | None, source_config: str | None, target_config: str | None, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Count what is lost, doubled or reordered between two sides.
@@ -190,6 +191,8 @@ def audit_command(
     from kwire.pipeline.audit import audit
     from kwire.pipeline.sides import parse_side, topic_of
 
+    if on_spark and (by == "key" or processes > 1):
+        raise click.UsageError("--spark compares by partition, in as many tasks as Spark runs: leave out the other")
     window = _window(since, until)
     named = topic or topic_of(source) or topic_of(target)
     sides = [
@@ -197,7 +200,11 @@ def audit_command(
         for text, config in ((source, source_config), (target, target_config))
     ]
     try:
-        report = audit(*sides, by=by, ignored=ignored, processes=processes)
+        if on_spark:
+            with _session("kwire audit", output) as spark:
+                report = audit(*sides, ignored=ignored, spark=spark)
+        else:
+            report = audit(*sides, by=by, ignored=ignored, processes=processes)
     finally:
         for side in sides:
             side.close()

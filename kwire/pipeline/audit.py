@@ -21,9 +21,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from kwire.errors import ConfigurationError, counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 By = Literal["partition", "key"]
 ASPECTS = ("timestamp", "key", "value", "headers")
@@ -189,11 +192,13 @@ def check_partitions(source: Sequence[int], target: Sequence[int]) -> None:
 
 
 def audit(
-    source: Side, target: Side, *, by: By = "partition", ignored: Collection[str] = (), processes: int = 1
-) -> AuditReport:
+    source: Side, target: Side, *, by: By = "partition", ignored: Collection[str] = (), processes: int = 1,
+    spark: SparkSession | None = None,
+) -> AuditReport:  # fmt: skip
     """Compare two sides. Raises the sides' errors, and ConfigurationError if their partitions do not fit.
 
-    With more `processes`, each compares a partition at a time, by clients of its own; `by` key takes one.
+    With more `processes`, or in the tasks of `spark`, each compares a partition at a time, by clients of its own; `by`
+    key takes one process.
     """
     of_source, of_target = source.partitions(), target.partitions()
     total = Counts()
@@ -206,13 +211,17 @@ def audit(
         (partition, partition in of_source, partition in of_target) for partition in sorted({*of_source, *of_target})
     ]
     compare = partial(_compare_partition, source, target, ignored)
-    if min(processes, len(pairs)) < 2:
-        counted = list(map(compare, pairs))
+    if spark is not None:
+        from kwire.pipeline.session import map_in_tasks
+
+        found = dict(map_in_tasks(spark, partial(_compare_and_close, compare), pairs))
+    elif min(processes, len(pairs)) < 2:
+        found = dict(map(compare, pairs))
     else:
         # Not forked: the clients of this process have threads.
         with ProcessPoolExecutor(min(processes, len(pairs)), mp_context=get_context("spawn")) as pool:
-            counted = list(pool.map(partial(_compare_and_close, compare), pairs))
-    found = {partition: counts for (partition, _, _), counts in zip(pairs, counted, strict=True)}
+            found = dict(pool.map(partial(_compare_and_close, compare), pairs))
+    found = dict(sorted(found.items()))
     for counts in found.values():
         total.add(counts)
     return AuditReport(source.name, target.name, total, found)
@@ -221,13 +230,13 @@ def audit(
 Pair = tuple[int, bool, bool]  # a partition, whether the source has it, and whether the target does
 
 
-def _compare_partition(source: Side, target: Side, ignored: Collection[str], pair: Pair) -> Counts:
-    partition, is_of_source, is_of_target = pair
-    return _compare(source, [partition] * is_of_source, target, [partition] * is_of_target, "partition", ignored)
+def _compare_partition(source: Side, target: Side, ignored: Collection[str], pair: Pair) -> tuple[int, Counts]:
+    number, is_of_source, is_of_target = pair
+    return number, _compare(source, [number] * is_of_source, target, [number] * is_of_target, "partition", ignored)
 
 
-def _compare_and_close(compare: partial[Counts], pair: Pair) -> Counts:
-    """Compare in a process of a pool, whose sides have clients of their own."""
+def _compare_and_close(compare: partial[tuple[int, Counts]], pair: Pair) -> tuple[int, Counts]:
+    """Compare in a process of a pool or in a task, whose sides have clients of their own."""
     try:
         return compare(pair)
     finally:

@@ -6,9 +6,8 @@ by processes of this machine (`measure_files`), or by Spark's tasks (`measure_on
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
@@ -165,26 +164,19 @@ def measure_files(paths: Iterable[str], processes: int = 1) -> Traffic:
 
 def measure_on_spark(spark: SparkSession, paths: list[str]) -> Traffic:
     """Read captures in Spark's tasks, a file each. The paths are those of `format("kwire.capture")`."""
-    import pyarrow as pa
-    from pyspark.sql.types import BinaryType, StructField, StructType
-
-    from kwire.pipeline.report import measure as measure_capture  # a task imports it by its name
+    from kwire.pipeline.session import map_in_tasks
     from kwire.spark.capture_source import list_captures
+
+    total = Traffic()
+    for one in map_in_tasks(spark, _measure_anywhere, [file.path for file in list_captures(paths)]):
+        total.merge(one)
+    return total
+
+
+def _measure_anywhere(path: str) -> Traffic:
     from kwire.spark.files import open_file
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for path in batch.column("path").to_pylist():
-                one = measure_capture(lambda path=path: open_file(path), path)  # type: ignore[misc]
-                yield pa.record_batch({"traffic": pa.array([pickle.dumps(one)], pa.binary())})
-
-    files = [(file.path,) for file in list_captures(paths)]
-    frame = spark.createDataFrame(files, "path string").repartition(len(files))
-    schema = StructType([StructField("traffic", BinaryType())])
-    total = Traffic()
-    for row in frame.mapInArrow(read, schema).toLocalIterator():
-        total.merge(pickle.loads(row["traffic"]))
-    return total
+    return measure(lambda: open_file(path), path)
 
 
 # -- the page

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.errors import ConfigurationError, KwireError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
+R = TypeVar("R")
+T = TypeVar("T")
 
 _AVAILABLE_NOW = {"availableNow": True}
 # How a stack trace ends, of a task in Python or of the driver's Python, that an error of kwire has ended.
@@ -76,3 +80,22 @@ def get_session(name: str, *, log_level: str = "WARN") -> SparkSession:
     session = builder.getOrCreate()
     kwire.spark.register(session)
     return session
+
+
+def map_in_tasks(spark: SparkSession, function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """Call a function with each item, in a task of its own, and yield the results in any order. All are pickled."""
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for item in batch.column("item").to_pylist():
+                result = pickle.dumps(function(pickle.loads(item)))
+                yield pa.record_batch({"result": pa.array([result], pa.binary())})
+
+    pickled = [(pickle.dumps(item),) for item in items]
+    frame = spark.createDataFrame(pickled, "item binary").repartition(max(1, len(items)))
+    schema = StructType([StructField("result", BinaryType())])
+    for row in frame.mapInArrow(call, schema).toLocalIterator():
+        yield pickle.loads(row["result"])

@@ -25,6 +25,7 @@ from kwire.pipeline.sides import ArchiveSide, TopicSide
 from kwire.pipeline.sides import Cluster as Brokers
 from kwire.spark import captures_of
 from kwire.spark.reader import HAS_ADMISSION_CONTROL
+from tests.cli.running import run
 from tests.cli.test_capture_view import CAPTURE
 from tests.cli.test_dump_log import LOG, SEGMENT
 from tests.pipeline.test_sides import create, send
@@ -132,6 +133,24 @@ def test_a_failed_job_is_told_by_the_error_of_its_task(spark: SparkSession, clus
     message = error_of_job(caught.value).message
     assert message.startswith("row 0 of DataFrame partition 0 (no key, value of 1 byte) was not written")
     assert "\n" not in message
+
+
+def test_an_audit_in_tasks_finds_the_same(spark: SparkSession, clusters: tuple[Brokers, Brokers]) -> None:
+    source, target = clusters
+    for brokers in clusters:
+        create(brokers.bootstrap, "audited", partitions=3)
+    send(source.bootstrap, "audited", list(range(90)))
+    send(target.bootstrap, "audited", [*range(50), 7, *range(52, 90)])
+    sides = TopicSide(source, "audited"), TopicSide(target, "audited")
+    found, expected = audit(*sides, spark=spark), audit(*sides)
+    for side in sides:
+        side.close()
+    assert found == expected
+    assert (found.total.matched, found.total.lost, found.total.doubled) == (88, 2, 1)
+    assert list(found.by_partition) == [0, 1, 2]
+    names = [f"{brokers.bootstrap}/audited" for brokers in clusters]
+    ran = run("pipeline", "audit", *names, "--spark", "-f", "json")
+    assert (ran.code, ran.lines()[-1]["lost"]) == (1, 2)
 
 
 def test_captures_and_logs_are_tables(spark: SparkSession, tmp_path: Path) -> None:

@@ -252,6 +252,14 @@ def test_processes_find_the_same(clusters: tuple[str, str]) -> None:
     assert ran.lines()[-1]["lost"] == 1
 
 
+def test_tasks_of_spark_compare_by_partition(clusters: tuple[str, str]) -> None:
+    sides = [f"{bootstrap}/parallel" for bootstrap in clusters]
+    for more in (["--by", "key"], ["--processes", "2"]):
+        ran = run("pipeline", "audit", *sides, "--spark", *more)
+        assert ran.code == 2
+        assert "--spark compares by partition" in ran.stderr
+
+
 def test_an_error_of_a_process_is_that_of_the_side(clusters: tuple[str, str]) -> None:
     source, _ = clusters
     create(source, "broken")
