@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from checks.tshark_table import count_by_kwire, record
+from kwire.pipeline.session import get_session
 
 # Columns that `kwire decode` prints under the same names.
 _COMPARED = ("connection", "client", "broker", "api", "version", "correlation_id", "latency_ms", "summary", "errors")
@@ -51,24 +52,6 @@ def repeat(captures: Sequence[Path], folder: Path, size_bytes: int) -> list[Path
             os.link(capture, links[-1])
             left -= capture.stat().st_size
     return links
-
-
-def spark_session() -> Any:
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder: Any = SparkSession.builder.master(f"local[{os.cpu_count()}]").appName("captures")
-    for name, value in {
-        "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "2g",
-    }.items():  # fmt: skip
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    from kwire.spark import register
-
-    register(spark)
-    return spark
 
 
 def read_by_spark(spark: Any, folder: Path) -> tuple[Speed, dict[str, int]]:
@@ -102,7 +85,7 @@ def read_by_tshark(captures: Sequence[Path], ports: Mapping[str, set[int]]) -> S
 
 def decode(capture: Path) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "kwire", "decode", "-f", "json", str(capture)]
-    text = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    text = subprocess.run(command, capture_output=True, check=True).stdout
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -132,7 +115,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("captures", nargs="*", type=Path, metavar="CAPTURE", help="pcap or pcapng")
     parser.add_argument("--gigabytes", type=float, default=10.0, help="to be read by Spark (10)")
-    parser.add_argument("--records", type=int, default=20_000, help="that each client writes (20,000)")
+    parser.add_argument("--records", type=int, default=100_000, help="that each client writes (100,000)")
     options = parser.parse_args(arguments)
     console = Console(highlight=False, soft_wrap=True)
     home = options.captures[0].parent if options.captures else None  # links stay within a file system
@@ -149,7 +132,7 @@ def _compare(captures: Sequence[Path], folder: Path, links: Sequence[Path], cons
     ports = {capture.name: count_by_kwire(capture)[1] for capture in captures}
     tenth = links[: max(len(captures), len(links) // 10)]
     console.print(f"tshark: {read_by_tshark(tenth, ports)}")
-    spark = spark_session()
+    spark = get_session("captures", log_level="OFF")
     wrong: list[str] = []
     decoded = {}
     for capture in captures:
