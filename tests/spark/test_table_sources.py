@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import json
 import logging
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -213,3 +214,21 @@ def test_batches_are_bounded() -> None:
     assert [batch.num_rows for batch in batches((["x"] for _ in range(ROWS_MAX + 1)), schema)] == [ROWS_MAX, 1]
     large = "x" * (BYTES_MAX // 2)
     assert [batch.num_rows for batch in batches(([large] for _ in range(3)), schema)] == [2, 1]
+
+
+def test_garbage_is_collected_seldom_while_rows_are_made() -> None:
+    before, during = gc.get_threshold(), []
+
+    def rows() -> Iterator[list[str]]:
+        for _ in range(ROWS_MAX + 1):
+            during.append(gc.get_threshold()[0])
+            yield ["x"]
+
+    schema = pa.schema([("text", pa.string())])
+    assert sum(batch.num_rows for batch in batches(rows(), schema)) == ROWS_MAX + 1
+    assert set(during) == {50_000}
+    assert gc.get_threshold() == before
+    abandoned = batches(rows(), schema)
+    next(abandoned)
+    del abandoned
+    assert gc.get_threshold() == before
