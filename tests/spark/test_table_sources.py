@@ -217,7 +217,8 @@ def test_batches_are_bounded() -> None:
 
 
 def test_garbage_is_collected_seldom_while_rows_are_made() -> None:
-    before, during = gc.get_threshold(), []
+    before = gc.get_threshold()
+    during: list[int] = []
 
     def rows() -> Iterator[list[str]]:
         for _ in range(ROWS_MAX + 1):
