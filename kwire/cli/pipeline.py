@@ -192,7 +192,7 @@ def audit_command(
     from kwire.pipeline.sides import parse_side, topic_of
 
     if on_spark and (by == "key" or processes > 1):
-        raise click.UsageError("--spark compares by partition, in as many tasks as Spark runs: leave out the other")
+        raise click.UsageError("--spark compares a partition in each task: leave out --by key and --processes")
     window = _window(since, until)
     named = topic or topic_of(source) or topic_of(target)
     sides = [

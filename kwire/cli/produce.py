@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kwire.cli.record_json import Headers, RecordToSend
 
 _READ_BYTES = 1024 * 1024
-# The first records are few and have this long to arrive alone: see `_Delivery.run`.
+# The first records are few, and have so long to arrive alone: see `_Delivery._let_first_arrive`.
 _FIRST_READ_BYTES = 64 * 1024
 _FIRST_SECONDS = 1.0
 # How many reasons are shown; a broken topic has one for all its records.

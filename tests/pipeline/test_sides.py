@@ -257,7 +257,7 @@ def test_tasks_of_spark_compare_by_partition(clusters: tuple[str, str]) -> None:
     for more in (["--by", "key"], ["--processes", "2"]):
         ran = run("pipeline", "audit", *sides, "--spark", *more)
         assert ran.code == 2
-        assert "--spark compares by partition" in ran.stderr
+        assert "leave out --by key and --processes" in ran.stderr
 
 
 def test_an_error_of_a_process_is_that_of_the_side(clusters: tuple[str, str]) -> None:

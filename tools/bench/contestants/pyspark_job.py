@@ -113,13 +113,17 @@ def _write(
         rows.write.format(source).options(**options).mode("append").save()
 
 
+def _read_options(source: str, task: Task, topic: str, count: int) -> dict[str, str]:
+    if source == NOTHING:
+        return {"rows": str(count), "size": str(task.size), "partitions": str(task.partitions)}
+    return {"kafka.bootstrap.servers": task.bootstrap, "subscribe": topic}
+
+
 def _read(spark: SparkSession, source: str, task: Task, topic: str, count: int) -> None:
     from pyspark.sql.functions import col, length
     from pyspark.sql.functions import sum as total
 
-    options = {"kafka.bootstrap.servers": task.bootstrap, "subscribe": topic}
-    if source == NOTHING:
-        options = {"rows": str(count), "size": str(task.size), "partitions": str(task.partitions)}
+    options = _read_options(source, task, topic, count)
     frame = spark.read.format(source).options(**options).load()
     row = frame.agg(total(length(col("value"))).alias("length"), total(col("offset") * 0 + 1).alias("count")).first()
     assert row is not None
@@ -133,7 +137,7 @@ def _read_values(spark: SparkSession, source: str, task: Task, topic: str, count
     from pyspark.sql.functions import count as number
     from pyspark.sql.functions import sum as total
 
-    options = {"kafka.bootstrap.servers": task.bootstrap, "subscribe": topic}
+    options = _read_options(source, task, topic, count)
     if source == "kwire":
         options["columns"] = "value"
     frame = spark.read.format(source).options(**options).load()

@@ -20,10 +20,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from bench.contestants.pyspark_job import NOTHING
 from bench.task import payloads
 from kwire.spark.columns import arrow_schema, read_schema
 
-NAME = "nothing"
 # A response to a fetch of a partition has about so many bytes.
 _BATCH_BYTES = 1_000_000
 
@@ -33,7 +33,7 @@ class Nothing(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return NAME
+        return NOTHING
 
     def schema(self) -> StructType:
         return read_schema(with_headers=False)
