@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from checks.tshark_table import count_by_kwire, record
+from checks.tshark_table import count_by_kwire, record, tshark_command
 from kwire.pipeline.session import get_session
 
 # Columns that `kwire decode` prints under the same names.
@@ -42,14 +42,15 @@ class Speed(NamedTuple):
         return f"{megabytes:,.0f} MB in {self.seconds:,.1f} s: {megabytes / self.seconds:,.1f} MB/s"
 
 
-def repeat(captures: Sequence[Path], folder: Path, size_bytes: int) -> list[Path]:
-    """Return links to the captures, in turns, that have so many bytes together, or a little more."""
-    links: list[Path] = []
+def repeat(captures: Sequence[Path], folder: Path, size_bytes: int) -> dict[Path, Path]:
+    """Return links to the captures, in turns, that have so many bytes together, or a little more; each with its own."""
+    links: dict[Path, Path] = {}
     left = size_bytes
     while left > 0:
         for capture in captures:
-            links.append(folder / f"{len(links):06}-{capture.name}")
-            os.link(capture, links[-1])
+            link = folder / f"{len(links):06}-{capture.name}"
+            os.link(capture, link)
+            links[link] = capture
             left -= capture.stat().st_size
     return links
 
@@ -68,13 +69,11 @@ def read_by_spark(spark: Any, folder: Path) -> tuple[Speed, dict[str, int]]:
     return Speed(size_bytes, seconds), {row["file"]: row["rows"] for row in found}
 
 
-def read_by_tshark(captures: Sequence[Path], ports: Mapping[str, set[int]]) -> Speed:
+def read_by_tshark(captures: Sequence[Path], ports: Mapping[Path, set[int]]) -> Speed:
     """Read the captures with as many tsharks at once as there are processors."""
 
     def run(capture: Path) -> None:
-        known = ports[capture.name.partition("-")[2]]
-        as_kafka = [option for port in sorted(known) for option in ("-d", f"tcp.port=={port},kafka")]
-        command = ["tshark", "-n", "-r", str(capture), *as_kafka, "-Y", "kafka", "-T", "json", "-J", "kafka"]
+        command = tshark_command(capture, ports[capture], "json", "-J", "kafka")
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
 
     begin = time.monotonic()
@@ -127,23 +126,23 @@ def main(arguments: Sequence[str]) -> int:
         return _compare(captures, folder, links, console)
 
 
-def _compare(captures: Sequence[Path], folder: Path, links: Sequence[Path], console: Console) -> int:
+def _compare(captures: Sequence[Path], folder: Path, links: Mapping[Path, Path], console: Console) -> int:
     console.print(f"{len(captures)} captures, {len(links)} links to them")
-    ports = {capture.name: count_by_kwire(capture)[1] for capture in captures}
-    tenth = links[: max(len(captures), len(links) // 10)]
+    ports = {capture: count_by_kwire(capture)[1] for capture in captures}
+    tenth = list(links.values())[: max(len(captures), len(links) // 10)]
     console.print(f"tshark: {read_by_tshark(tenth, ports)}")
     spark = get_session("captures", log_level="OFF")
     wrong: list[str] = []
-    decoded = {}
+    lines = {}
     for capture in captures:
-        decoded[capture.name] = decode(capture)
-        wrong += [f"{capture.name}: {one}" for one in differences(rows_of(spark, capture), decoded[capture.name])]
+        decoded = decode(capture)
+        lines[capture] = len(decoded)
+        wrong += [f"{capture.name}: {one}" for one in differences(rows_of(spark, capture), decoded)]
     speed, counts = read_by_spark(spark, folder)
     spark.stop()
-    for link in links:
-        lines = len(decoded[link.name.partition("-")[2]])
-        if counts.get(str(link)) != lines:
-            wrong.append(f"{link.name}: {counts.get(str(link))} rows, not {lines}")
+    for link, capture in links.items():
+        if counts.get(str(link)) != lines[capture]:
+            wrong.append(f"{link.name}: {counts.get(str(link))} rows, not {lines[capture]}")
     console.print(f"Spark: {speed}, {sum(counts.values()):,} exchanges")
     for one in wrong[:20]:
         console.print(one)

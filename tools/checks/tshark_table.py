@@ -66,9 +66,14 @@ def count_by_kwire(capture: Path) -> tuple[Count, set[int]]:
     return Count(frames, complaints), ports
 
 
-def count_by_tshark(capture: Path, ports: set[int]) -> Count:
+def tshark_command(capture: Path, ports: set[int], *form: str) -> list[str]:
+    """Return the command that shows the Kafka frames of brokers on these ports, in the form of -T."""
     as_kafka = [option for port in sorted(ports) for option in ("-d", f"tcp.port=={port},kafka")]
-    command = ["tshark", "-n", "-r", str(capture), *as_kafka, "-Y", "kafka", "-T", "pdml"]
+    return ["tshark", "-n", "-r", str(capture), *as_kafka, "-Y", "kafka", "-T", *form]
+
+
+def count_by_tshark(capture: Path, ports: set[int]) -> Count:
+    command = tshark_command(capture, ports, "pdml")
     text = subprocess.run(command, capture_output=True, check=True).stdout.decode("utf-8", "replace")
     return count_pdml(_NOT_XML.sub("?", text))
 

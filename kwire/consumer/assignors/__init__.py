@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from kwire.arguments import wrong_type
 from kwire.consumer.assignors.assignor import (
@@ -38,6 +37,7 @@ from kwire.consumer.assignors.range import RangeAssignor
 from kwire.consumer.assignors.roundrobin import RoundRobinAssignor
 from kwire.consumer.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from kwire.errors import ConfigurationError
+from kwire.option_checks import near_names
 
 __all__ = [
     "ASSIGNORS",
@@ -139,7 +139,7 @@ _ELSEWHERE = {
 def _unknown(name: str) -> ConfigurationError:
     """Return the error for an unknown name. Java's class names and other spellings count as near."""
     plain = name.rpartition(".")[2].removesuffix("Assignor").replace("_", "").replace("-", "").replace(" ", "").lower()
-    near = get_close_matches(plain, [known.replace("-", "") for known in ASSIGNORS], n=1)
+    near = near_names(plain, [known.replace("-", "") for known in ASSIGNORS])
     hint = next((f"did you mean {known!r}? " for known in ASSIGNORS if known.replace("-", "") in near), "")
     return ConfigurationError(
         f"there is no assignor {name!r}",
