@@ -84,7 +84,9 @@ _QUERY_OPTIONS = ("checkpointLocation", "queryName", "outputMode")
 
 # Defaults of a write exactly once. The first is the brokers' own maximum (transaction.max.timeout.ms).
 TRANSACTION_TIMEOUT_MS = 900_000
-INLINE_BYTES_MAX = 4 * 1024 * 1024
+# Spark hands a result of up to 1 MiB straight to the driver (spark.task.maxDirectResultSize). A larger one costs more
+# than a side transaction.
+INLINE_BYTES_MAX = 1_000_000
 INLINE_BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 

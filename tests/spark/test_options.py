@@ -277,7 +277,7 @@ def test_a_write_is_at_least_once_by_default() -> None:
 def test_the_options_of_a_write_exactly_once() -> None:
     found = write_options(EXACTLY_ONCE | {"checkpointlocation": "/c", "queryName": "n"}, is_stream=True)
     assert found.checkpoint == "/c"
-    assert found.exactly_once == ExactlyOnce(None, ("t", 0), 900_000, 4 << 20, 64 << 20, "fail", False)
+    assert found.exactly_once == ExactlyOnce(None, ("t", 0), 900_000, 1_000_000, 64 << 20, "fail", False)
     given = {
         "transactionalIdPrefix": "mine",
         "markerTopic": "m",
