@@ -106,7 +106,7 @@ BENCHES = {
     ),
     "spark": Bench(
         spark_speed.spark, _SPARK, _PER_CPU,
-        "the PySpark data source against Spark's own connector", 2_000_000, 3, 1_000_000,
+        "the PySpark data source against Spark's own connector", 10_000_000, 3, 1_000_000,
     ),
 }  # fmt: skip
 
