@@ -26,30 +26,36 @@
 Imports: consumer, cluster, session, protocol.
 """
 
-from kwire.admin.acls import Acl, AclFilter
-from kwire.admin.admin import Admin
-from kwire.admin.client_metrics import MetricsSubscription
-from kwire.admin.cluster import ClusterDescription, Feature, Quorum
-from kwire.admin.configs import ConfigEntry, ConfigResource
-from kwire.admin.groups import (
-    Group,
-    GroupLag,
-    GroupListing,
-    GroupMember,
-    Groups,
-    Move,
-    PartitionLag,
-    StreamsTasks,
-    Subtopology,
-)
-from kwire.admin.log_dirs import LogDir, ReplicaLog
-from kwire.admin.partitions import Reassignment
-from kwire.admin.quotas import Quota
-from kwire.admin.results import Results
-from kwire.admin.tokens import DelegationToken
-from kwire.admin.topics import CreatedTopic, NewTopic, TopicDescription
-from kwire.admin.transactions import ActiveProducer, Transaction, TransactionListing
-from kwire.admin.users import ScramUser
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kwire.admin.acls import Acl, AclFilter
+    from kwire.admin.admin import Admin
+    from kwire.admin.client_metrics import MetricsSubscription
+    from kwire.admin.cluster import ClusterDescription, Feature, Quorum
+    from kwire.admin.configs import ConfigEntry, ConfigResource
+    from kwire.admin.groups import (
+        Group,
+        GroupLag,
+        GroupListing,
+        GroupMember,
+        Groups,
+        Move,
+        PartitionLag,
+        StreamsTasks,
+        Subtopology,
+    )
+    from kwire.admin.log_dirs import LogDir, ReplicaLog
+    from kwire.admin.partitions import Reassignment
+    from kwire.admin.quotas import Quota
+    from kwire.admin.results import Results
+    from kwire.admin.tokens import DelegationToken
+    from kwire.admin.topics import CreatedTopic, NewTopic, TopicDescription
+    from kwire.admin.transactions import ActiveProducer, Transaction, TransactionListing
+    from kwire.admin.users import ScramUser
 
 __all__ = [
     "Acl", "AclFilter", "ActiveProducer", "Admin", "ClusterDescription", "ConfigEntry", "ConfigResource",
@@ -58,3 +64,44 @@ __all__ = [
     "ReplicaLog", "Results", "ScramUser", "StreamsTasks", "Subtopology", "TopicDescription", "Transaction",
     "TransactionListing",
 ]  # fmt: skip
+
+# Name -> its file, imported on first use: what only sends requests, as Spark's sink, needs `noun` and not all nouns.
+_FILES = {
+    "Acl": "acls",
+    "AclFilter": "acls",
+    "ActiveProducer": "transactions",
+    "Admin": "admin",
+    "ClusterDescription": "cluster",
+    "ConfigEntry": "configs",
+    "ConfigResource": "configs",
+    "CreatedTopic": "topics",
+    "DelegationToken": "tokens",
+    "Feature": "cluster",
+    "Group": "groups",
+    "GroupLag": "groups",
+    "GroupListing": "groups",
+    "GroupMember": "groups",
+    "Groups": "groups",
+    "LogDir": "log_dirs",
+    "MetricsSubscription": "client_metrics",
+    "Move": "groups",
+    "NewTopic": "topics",
+    "PartitionLag": "groups",
+    "Quorum": "cluster",
+    "Quota": "quotas",
+    "Reassignment": "partitions",
+    "ReplicaLog": "log_dirs",
+    "Results": "results",
+    "ScramUser": "users",
+    "StreamsTasks": "groups",
+    "Subtopology": "groups",
+    "TopicDescription": "topics",
+    "Transaction": "transactions",
+    "TransactionListing": "transactions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FILES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
