@@ -9,13 +9,16 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
+from kwire.protocol.json import uuid_text
+
 NO_ID = UUID(int=0)
 _METADATA_TOPIC_ID = UUID(int=1)
 
 
 def make_uuid(random: Random) -> UUID:
-    """Return a version 4 UUID, never one of Kafka's two reserved ids."""
-    made = UUID(int=random.getrandbits(128), version=4)
+    """Return a version 4 UUID, never one of Kafka's two reserved ids. Its text begins with no dash (Uuid.randomUuid)."""
+    while uuid_text(made := UUID(int=random.getrandbits(128), version=4)).startswith("-"):
+        pass  # a command would take it for an option
     assert made not in (NO_ID, _METADATA_TOPIC_ID)
     return made
 
