@@ -16,9 +16,12 @@ _METADATA_TOPIC_ID = UUID(int=1)
 
 
 def make_uuid(random: Random) -> UUID:
-    """Return a version 4 UUID, never one of Kafka's two reserved ids. Its text begins with no dash (Uuid.randomUuid)."""
+    """Return a version 4 UUID that is not reserved, and whose text begins with no dash, as Kafka's Uuid.randomUuid.
+
+    A command would take such a text for an option.
+    """
     while uuid_text(made := UUID(int=random.getrandbits(128), version=4)).startswith("-"):
-        pass  # a command would take it for an option
+        pass
     assert made not in (NO_ID, _METADATA_TOPIC_ID)
     return made
 
