@@ -15,7 +15,6 @@ Nothing here does I/O.
 from __future__ import annotations
 
 import logging
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
@@ -24,6 +23,7 @@ from random import Random
 
 from kwire.cluster import Backoff
 from kwire.cluster.requests import ClusterView, PendingRequest, ToCoordinator
+from kwire.consumer.consumer_membership import make_member_id
 from kwire.errors import (
     AuthorizationError,
     BrokerError,
@@ -78,14 +78,6 @@ class PollTimer:
         self.last_poll = 0.0
 
 
-def new_member_id(random: Random) -> str:
-    """Return a random id in the text of Kafka's Uuid: 16 bytes in URL-safe base64, without a leading "-"."""
-    while True:
-        text = urlsafe_b64encode(random.randbytes(16)).rstrip(b"=").decode()
-        if not text.startswith("-"):
-            return text
-
-
 def no_share_groups(cause: KwireError) -> UnsupportedVersionError:
     """Return the error for a broker without share groups; `cause` names the broker and the API."""
     error = UnsupportedVersionError(
@@ -111,7 +103,7 @@ class ShareMembership:
         post_error: Callable[[KwireError], None],
     ) -> None:  # fmt: skip
         self.group = group
-        self.member_id = new_member_id(random)
+        self.member_id = make_member_id(random)
         self.epoch = JOIN_EPOCH
         self.state = MemberState.UNSUBSCRIBED
         self.error: KwireError | None = None  # that made it FATAL
