@@ -179,15 +179,17 @@ def implementation() -> Literal["c", "python"]:
     return IMPLEMENTATION
 
 
-def __getattr__(name: str) -> object:
-    if name in _PACKAGES:
-        return import_module(f"kwire.{name}")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'kwire' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # or checkers would accept every name
+
+    def __getattr__(name: str) -> object:
+        if name in _PACKAGES:
+            return import_module(f"kwire.{name}")
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'kwire' has no attribute {name!r}")
+        value = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

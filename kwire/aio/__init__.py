@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Admin", "Consumer", "Producer", "ShareConsumer", "queue"]
 
+if not TYPE_CHECKING:  # or checkers would accept every name
 
-def __getattr__(name: str) -> object:
-    """Import `Admin` and `queue` on first use: the other clients need neither."""
-    if name == "queue":
-        return import_module("kwire.aio.queue")
-    if name == "Admin":
-        return import_module("kwire.aio.admin").Admin
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        """Import `Admin` and `queue` on first use: the other clients need neither."""
+        if name == "queue":
+            return import_module("kwire.aio.queue")
+        if name == "Admin":
+            return import_module("kwire.aio.admin").Admin
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -98,8 +98,9 @@ _FILES = {
     "read_exchanges": "exchange",
 }
 
+if not TYPE_CHECKING:  # or checkers would accept every name
 
-def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _FILES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)

@@ -98,11 +98,12 @@ __all__ = [
     "parse_bootstrap",
 ]
 
+if not TYPE_CHECKING:  # or checkers would accept every name
 
-def __getattr__(name: str) -> object:
-    """Import the events when one is used: see `EventLoop.observe`."""
-    if name in __all__:
-        from kwire.cluster import events
+    def __getattr__(name: str) -> object:
+        """Import the events when one is used: see `EventLoop.observe`."""
+        if name in __all__:
+            from kwire.cluster import events
 
-        return getattr(events, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return getattr(events, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -44,15 +44,16 @@ __all__ = [
 
 _SCHEMA = ("Message", "Request", "Response", "Struct")
 
+if not TYPE_CHECKING:  # or checkers would accept every name
 
-def __getattr__(name: str) -> Any:
-    # `schema` imports the code generator, which a caller that only needs ApiKey should not pay for.
-    if name in _SCHEMA:
-        from kwire.protocol import schema
+    def __getattr__(name: str) -> Any:
+        # `schema` imports the code generator, which a caller that only needs ApiKey should not pay for.
+        if name in _SCHEMA:
+            from kwire.protocol import schema
 
-        return getattr(schema, name)
-    if name in __all__:
-        from kwire.protocol import internal_topics
+            return getattr(schema, name)
+        if name in __all__:
+            from kwire.protocol import internal_topics
 
-        return getattr(internal_topics, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return getattr(internal_topics, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -49,11 +49,12 @@ __all__ = [
     "TrailingBytes",
 ]
 
+if not TYPE_CHECKING:  # or checkers would accept every name
 
-def __getattr__(name: str) -> Any:
-    """Import what is SASL's on first use."""
-    if name not in {"MECHANISMS", "Sasl", "SaslServer"}:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kwire.session import sasl
+    def __getattr__(name: str) -> Any:
+        """Import what is SASL's on first use."""
+        if name not in {"MECHANISMS", "Sasl", "SaslServer"}:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from kwire.session import sasl
 
-    return getattr(sasl, name)
+        return getattr(sasl, name)

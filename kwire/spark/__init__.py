@@ -72,13 +72,15 @@ def register(spark: SparkSession) -> None:
                 raise
 
 
-def __getattr__(name: str) -> object:
-    if name == "KwireDataSource":
-        from kwire.spark.source import KwireDataSource
+if not TYPE_CHECKING:  # or checkers would accept every name
 
-        return KwireDataSource
-    if name == "captures_of":
-        from kwire.spark.capture_source import captures_of
+    def __getattr__(name: str) -> object:
+        if name == "KwireDataSource":
+            from kwire.spark.source import KwireDataSource
 
-        return captures_of
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return KwireDataSource
+        if name == "captures_of":
+            from kwire.spark.capture_source import captures_of
+
+            return captures_of
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -46,3 +46,13 @@ async def awaited(consumer: kwire.aio.Consumer) -> None:
     for record in consumer:  # wrong
         records(record)
     consumer.poll().append(1)  # wrong
+
+
+def names() -> None:
+    print(kwire.Producr)  # wrong
+    print(kwire.admin.Admni)  # wrong
+    print(kwire.capture.read_exchnages)  # wrong
+    print(kwire.session.Sassl)  # wrong
+    print(kwire.cluster.Clustr)  # wrong
+    print(kwire.aio.Producr)  # wrong
+    print(kwire.protocol.Mesage)  # wrong
