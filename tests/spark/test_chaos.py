@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chaos_runs import spark_faults, spark_without
+from chaos_runs import spark_faults, spark_table, spark_without
 from chaos_runs.spark_cases import (
     CHECKPOINT_DELETED,
     INLINE,
@@ -200,3 +200,9 @@ def test_who_hangs_goes_on_when_it_is_released(tmp_path: Path, monkeypatch: pyte
     assert not spark_faults.is_released(path)
     spark_faults.cancel(path)
     spark_faults.strike("here")
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", "/bin/false"])
+def test_a_python_without_pyspark_is_refused(python: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert spark_table.main(["--python", python]) == 2
+    assert capsys.readouterr().out == f"{python} is no Python with a PySpark\n"

@@ -43,28 +43,37 @@ def make_kafka_archive(kafka: str) -> Path:
     return _make(archive(f"kafka-{kafka}"), run)
 
 
-def make_spark_archive() -> Path:
-    """Return the class archive of the installed pyspark's jars. If it does not exist, run a job to make it."""
+def make_spark_archive(python: str = sys.executable) -> Path:
+    """Return the class archive of the jars of a Python's pyspark. If it does not exist, run a job to make it."""
 
     def run(options: Sequence[str]) -> None:
-        environment = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join([*_SPARK_OPTIONS, *options])}
+        options = [*_SPARK_OPTIONS, *options]
+        environment = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join(options), "PYSPARK_PYTHON": python}
         with tempfile.NamedTemporaryFile("w", suffix=".py") as job:
             job.write(_SPARK_JOB)
             job.flush()
             # spark-submit ends after its JVM; a JVM that Python starts ends some time after Python.
-            command = [str(Path(sys.executable).with_name("spark-submit")), job.name]
+            command = [str(Path(python).with_name("spark-submit")), job.name]
             subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
 
-    return _make(_spark_archive(), run)
+    return _make(_spark_archive(python), run)
 
 
-def spark_environment() -> dict[str, str]:
+def spark_environment(python: str = sys.executable) -> dict[str, str]:
     """Return the environment variables that let a Spark of a test start faster."""
-    return {"SPARK_SUBMIT_OPTS": " ".join([*_SPARK_OPTIONS, *reading(_spark_archive())])}
+    return {"SPARK_SUBMIT_OPTS": " ".join([*_SPARK_OPTIONS, *reading(_spark_archive(python))])}
 
 
-def _spark_archive() -> Path:
-    return archive(f"spark-{version('pyspark')}")
+def spark_version(python: str = sys.executable) -> str:
+    """Return the version of a Python's pyspark. Raises CalledProcessError if it has none."""
+    if python == sys.executable:
+        return version("pyspark")
+    command = [python, "-c", "from importlib.metadata import version; print(version('pyspark'))"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _spark_archive(python: str) -> Path:
+    return archive(f"spark-{spark_version(python)}")
 
 
 def _make(path: Path, run: Callable[[Sequence[str]], None]) -> Path:

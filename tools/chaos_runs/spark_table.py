@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brokers.class_archive import make_spark_archive, spark_environment, spark_version
 from brokers.cluster import KafkaCluster
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -93,16 +94,17 @@ def main(arguments: Sequence[str]) -> int:
     if not chosen:
         console.print("there are no such cases: see --list")
         return 2
+    try:
+        spark = spark_version(options.python)
+    except (OSError, subprocess.CalledProcessError):
+        console.print(f"{options.python} is no Python with a PySpark", highlight=False)
+        return 2
+    make_spark_archive(options.python)  # each driver that is killed costs the start of a JVM
     with KafkaCluster(options.version, nodes=options.nodes, partitions=2, settings=_LOW_BROKER) as cluster:
         console.print(f"{options.nodes} x Kafka {options.version} up", highlight=False)
         outcomes = run(cluster, options.nodes, chosen, options.python, console)
-    show(console, outcomes, f"Spark {spark_version(options.python)}, {options.nodes} x Kafka {options.version}")
+    show(console, outcomes, f"Spark {spark}, {options.nodes} x Kafka {options.version}")
     return 0 if all(one.proves if one.case.without else one.holds for one in outcomes) else 1
-
-
-def spark_version(python: str) -> str:
-    command = [python, "-c", "import pyspark; print(pyspark.__version__)"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def run(cluster: KafkaCluster, nodes: int, chosen: Sequence[Case], python: str, console: Console) -> list[Outcome]:
@@ -130,7 +132,9 @@ def _group(case: Case) -> tuple[str, str]:
 
 
 def environment_of(folder: Path, python: str, without: str = "") -> dict[str, str]:
-    return os.environ | {
+    return {
+        **os.environ,
+        **spark_environment(python),
         "PYSPARK_PYTHON": python,
         "PYTHONPATH": f"{_ROOT}{os.pathsep}{_ROOT / 'tools'}",
         spark_faults.FAULTS: spark_faults.HOOK,
