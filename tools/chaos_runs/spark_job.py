@@ -70,11 +70,17 @@ def run_case(spark: Any, plan: dict[str, Any], case: dict[str, Any]) -> None:
             shutil.rmtree(folder / "checkpoint")
         elif is_first and kind == MARKER_EXPIRED:
             _delete_marker(plan, case)
-        elif is_over or (case["refusal"] and not is_first):
+        elif is_over or (not is_first and _has_refused(case)):
             break
     spark_faults.cancel(order)
     # A case without a step finds the strike of the one before.
     (folder / "done").write_text(str(bool(case["step"]) and spark_faults.was_struck(order)))
+
+
+def _has_refused(case: dict[str, Any]) -> bool:
+    """Return whether the query has ended as it has to. After a broker's restart another error may come first."""
+    errors = Path(case["folder"]) / "errors"
+    return bool(case["refusal"]) and errors.exists() and case["refusal"] in errors.read_text()
 
 
 def run_second(spark: Any, plan: dict[str, Any], case: dict[str, Any]) -> None:

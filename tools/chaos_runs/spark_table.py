@@ -41,6 +41,7 @@ _TIMEOUT_MS = 60_000  # of side transactions: with brokers that cannot list them
 _JOB_TIMEOUT_S = 1_800
 _JOBS_MAX = 40
 _POLL_S = 0.1
+_SHOWN_MAX = 2_000  # characters of errors
 _LOW_BROKER = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "transaction.state.log.num.partitions": "2",
@@ -124,6 +125,8 @@ def run(cluster: KafkaCluster, nodes: int, chosen: Sequence[Case], python: str, 
             for case in own:
                 outcomes.append(judge(cluster.bootstrap, case, folder))
                 console.print(f"{case.name}: {outcomes[-1].verdict}", highlight=False)
+                if not (outcomes[-1].holds or case.without):
+                    console.print(_errors(case, folder)[-_SHOWN_MAX:], highlight=False, markup=False)
     return outcomes
 
 
@@ -216,7 +219,6 @@ def judge(bootstrap: str, case: Case, folder: Path) -> Outcome:
     found, is_open = _read(bootstrap, case.name)
     # The query may have begun another batch before it was stopped.
     extra = len(found.keys() - expected)
-    errors = folder / case.name / "errors"
     return Outcome(
         case,
         was_struck=(folder / case.name / "done").read_text() == "True",
@@ -224,8 +226,14 @@ def judge(bootstrap: str, case: Case, folder: Path) -> Outcome:
         lost=len(expected - found.keys()) + -extra % _ROWS,
         doubled=sum(count - 1 for count in found.values()),
         is_open=is_open,
-        has_refused=not case.refusal or (errors.exists() and case.refusal in errors.read_text()),
+        has_refused=case.refusal in _errors(case, folder),
     )
+
+
+def _errors(case: Case, folder: Path) -> str:
+    """Return the errors by which the queries of a case ended."""
+    path = folder / case.name / "errors"
+    return path.read_text() if path.exists() else ""
 
 
 def _read(bootstrap: str, topic: str) -> tuple[Counter[str], bool]:
