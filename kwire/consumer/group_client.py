@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -13,7 +13,7 @@ from re import Pattern
 from typing import Any, ClassVar
 
 from kwire.arguments import check_timeout
-from kwire.cluster import Backoff, GroupMetadata, LoopThread
+from kwire.cluster import Backoff, Cluster, GroupMetadata, LoopThread
 from kwire.cluster.waiting import BLOCKING, run_blocking
 from kwire.consumer.assignors import make_assignors
 from kwire.consumer.columns import PolledBatch
@@ -24,7 +24,7 @@ from kwire.consumer.group_member import GroupContext, GroupOptions, LeaveMode
 from kwire.consumer.group_reports import ReportingClient
 from kwire.consumer.membership import Membership
 from kwire.consumer.rebalance import RebalanceCallback, RebalanceListener, RebalanceStep
-from kwire.consumer.signals import consumers
+from kwire.consumer.signals import stop_with_signals
 from kwire.consumer.subscription import Regex, Subscription
 from kwire.errors import (
     ClosedError,
@@ -48,8 +48,11 @@ class GroupClient(ReportingClient):
 
     _make_batch: ClassVar[type[PolledBatch]] = PolledBatch
 
+    def _set_up(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> None:
+        super()._set_up(bootstrap, options)
+        stop_with_signals(self)
+
     def _set_up_group(self) -> CommitManager | None:
-        consumers.add(self)
         self._at_exit: weakref.finalize[[weakref.ref[GroupClient]], LoopThread] | None = None
         self._runtime.deliver_before_end(weakly(self._close_with_cluster, None))
         return super()._set_up_group()

@@ -104,6 +104,7 @@ class PolledClient(Protocol):
     """What a processor needs of its consumer."""
 
     _runtime: LoopThread
+    _is_stopping: bool
 
     @property
     def _waiter(self) -> Waiter: ...
@@ -191,7 +192,9 @@ class ParallelCalls(ABC, Generic[R]):
         """Give records to the workers; called after every poll."""
 
     async def _run(self) -> None:
-        """Process records until `stop`, or an error that no retry mends and nothing takes: ProcessingError.
+        """Process records until `stop`, a signal within `with kwire.stop_on_signals():`, or an error.
+
+        ProcessingError is raised for an error that no retry mends and nothing takes.
 
         Then calls that run end, what they completed is committed or acknowledged, and the consumer leaves its group and
         is closed.
@@ -202,7 +205,7 @@ class ParallelCalls(ABC, Generic[R]):
         self._workers.start()
         try:
             await self._begin_run()
-            while not self._is_stopping:
+            while not (self._is_stopping or self._polled._is_stopping):
                 try:
                     records: Sequence[R] = await self._poll()
                 except WakeupError:

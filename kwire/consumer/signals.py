@@ -18,16 +18,24 @@ class Stoppable(Protocol):
 
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)]
-_stops: list[threading.Event] = []
-consumers: WeakSet[Stoppable] = WeakSet()
+_blocks: list[threading.Event] = []  # of the blocks that run
+_consumers: WeakSet[Stoppable] = WeakSet()
+
+
+def stop_with_signals(consumer: Stoppable) -> None:
+    """Have `stop_on_signals` stop a new consumer: at once, if a block that runs has got its signal before."""
+    _consumers.add(consumer)
+    if any(stop.is_set() for stop in _blocks):
+        consumer.stop()
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """Within the block, SIGTERM and SIGINT set the event and end all consumers' iterations; polls return at once.
+    """Within the block, SIGTERM and SIGINT set the event, and end the work of all consumers, those made later too.
 
-    A second signal acts as it did before the block: the first Ctrl-C ends the work, the second interrupts it. For the
-    main thread, as all handlers of signals.
+    Iterations, `handle` and the `run` of processors end, and polls return at once. A second signal acts as it did
+    before the block: the first Ctrl-C ends the work, the second interrupts it. For the main thread, as all handlers of
+    signals.
 
     >>> with kwire.stop_on_signals() as stop:                                # doctest: +SKIP
     ...     while not stop.is_set():
@@ -43,15 +51,26 @@ def stop_on_signals() -> Iterator[threading.Event]:
     def handle(number: int, frame: FrameType | None) -> None:
         restore()
         stop.set()
-        for consumer in list(consumers):
-            consumer.stop()
+        _tell_consumers(is_stopping=True)
 
+    _blocks.append(stop)
     for number in _SIGNALS:
         before[number] = signal.signal(number, handle)
     try:
         yield stop
     finally:
         restore()
+        _blocks.remove(stop)
         if stop.is_set():
-            for consumer in list(consumers):
-                consumer.stop(False)
+            _tell_consumers(is_stopping=False)
+
+
+def _tell_consumers(*, is_stopping: bool) -> None:
+    while True:  # without a lock, since a signal interrupts a thread anywhere
+        try:
+            found = list(_consumers)
+        except RuntimeError:  # another thread has just made a consumer
+            continue
+        break
+    for consumer in found:
+        consumer.stop(is_stopping)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from kwire.arguments import check_timeout, is_int, wrong_type
 from kwire.cluster.waiting import BLOCKING, BlockingContext, Signal, Waiter, blocking, not_awaited, run_blocking
-from kwire.consumer.signals import consumers
+from kwire.consumer.signals import stop_with_signals
 from kwire.errors import ClosedError, KwireError, LeaseLostError, SettledError
 from kwire.queue.backend import Backend, Delivery, may_pass
 from kwire.queue.message import Message, MessageClient
@@ -86,7 +86,7 @@ class QueueConsumerClient(Generic[M]):
         self._is_stopped = False
         self._signals: list[Signal] = []  # of callers that wait for a message, or for room
         self._failure: KwireError | None = None  # what ends `handle`
-        consumers.add(self)
+        stop_with_signals(self)
 
     def now(self) -> float:
         """Return the time of the leases' clock, in seconds."""

@@ -30,6 +30,7 @@ from kwire.cluster import (
 from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods
 from kwire.cluster.waiting import BLOCKING, Waiter, run_blocking
 from kwire.consumer.arguments import TopicPartition, check_count, checked_partition
+from kwire.consumer.signals import stop_with_signals
 from kwire.errors import (
     AcknowledgeError,
     ClosedError,
@@ -83,6 +84,7 @@ class ShareConsumerClient(TelemetryMethods):
 
     _waiter: Waiter
     _name: ClassVar[str]
+    _is_stopping = False  # iterations end, and polls return at once
 
     def _set_up(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> None:
         check_names(self._name, bootstrap, options, ShareConsumerOptions, ClientConfig)
@@ -132,6 +134,7 @@ class ShareConsumerClient(TelemetryMethods):
         self._is_closed = False
         self._is_woken = False
         self._runtime.deliver_before_end(self._close_with_cluster)
+        stop_with_signals(self)
 
     def _open_loop(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> LoopThread:
         return open_loop_thread(self._name, bootstrap, options, "share consumer")
@@ -248,7 +251,7 @@ class ShareConsumerClient(TelemetryMethods):
                         return records
                     self._raise_error()
                     wait = min(_WAIT_MAX, deadline - clock.now())
-                    if wait <= 0:
+                    if wait <= 0 or self._is_stopping:
                         return records
                     if demanded != self._buffer.taken:
                         demanded = self._buffer.taken
@@ -341,7 +344,7 @@ class ShareConsumerClient(TelemetryMethods):
 
     def _next_iterated(self) -> ShareRecord | None:
         """Return the next record of the iteration if there is one without waiting."""
-        while self._iterated:
+        while self._iterated and not self._is_stopping:
             try:
                 record = self._iterated.popleft()
             except IndexError:  # another thread took it
@@ -353,7 +356,9 @@ class ShareConsumerClient(TelemetryMethods):
         return None
 
     async def _fill_iteration(self) -> bool:
-        """Wait for the next records of the iteration; False when the consumer was closed."""
+        """Wait for the next records of the iteration; False when the consumer was closed or stopped."""
+        if self._is_stopping:
+            return False
         try:
             records = await self._fill(self._options.max_poll_records, float("inf"))
         except ClosedError:
@@ -575,6 +580,13 @@ class ShareConsumerClient(TelemetryMethods):
                 self._runtime.call_soon(self._buffer.wake_all)  # its lock may be held where the signal came in
 
     # -- the end
+
+    def stop(self, is_stopping: bool = True) -> None:
+        """End iterations, and have polls return at once: what `stop_on_signals` does. False ends that."""
+        self._is_stopping = is_stopping
+        with suppress(ClosedError):
+            if self._is_started:
+                self._runtime.call_soon(self._buffer.wake_all)
 
     async def _close(self, timeout: float | None = 30.0) -> None:
         """Send the acknowledgements, release the rest, close the sessions, leave the group, and end the connections.
