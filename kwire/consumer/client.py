@@ -113,9 +113,9 @@ class ConsumerClient(TelemetryMethods):
         self._runtime = self._open_loop(bootstrap, shared)
         self._config = config = self._runtime.config
         self._fetch_buffer = FetchBuffer(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
-        self._remains = Remains(self._name, self._runtime)
+        self._remains = Remains(self._name, self._runtime, "without a commit of what was processed")
         self._when_dropped = weakref.finalize(self, self._remains.end)
-        self._when_dropped.atexit = False  # then the loop thread ends itself, and a member leaves: `_leave_at_exit`
+        self._when_dropped.atexit = False  # then the loop thread ends itself, and a member leaves: `leave_at_exit`
         if not self._runtime.has_system_clock:  # a simulated world keeps its consumers, and this would keep the world
             self._when_dropped.detach()
         self._commits = self._set_up_group()

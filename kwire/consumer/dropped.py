@@ -10,8 +10,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
-from weakref import WeakMethod
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from weakref import WeakMethod, ref
 
 from kwire.cluster.requests import ClusterView, PendingRequest
 from kwire.errors import ClosedError, KwireError
@@ -25,7 +25,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # A consumer that was dropped has so long to leave its group.
-_LEAVE_SECONDS = 5.0
+LEAVE_SECONDS = 5.0
+# When the interpreter ends, a consumer that nobody closed has so long to leave its group.
+EXIT_SECONDS = 1.0
 # How often a farewell looks for a step of a rebalance, which no caller will take.
 _STEP_SECONDS = 0.05
 
@@ -41,13 +43,34 @@ def weakly(method: Callable[P, T], default: T) -> Callable[P, T]:
     return call
 
 
-class Remains:
-    """What is left of a consumer: its loop thread, and its membership once it has one."""
+class Leaving(Protocol):
+    """A consumer that is a member of a group."""
 
-    def __init__(self, name: str, runtime: LoopThread) -> None:
-        self.membership: Membership | None = None
+    def _close_at_exit(self) -> None: ...
+
+
+L = TypeVar("L", bound=Leaving)
+
+
+def leave_at_exit(reference: ref[L]) -> None:
+    """Have a consumer that nobody closed leave its group when the interpreter ends."""
+    consumer = reference()
+    if consumer is not None:
+        consumer._close_at_exit()
+
+
+class Remains:
+    """What is left of a consumer: its loop thread, and how it leaves its group once it is a member.
+
+    `leave` begins that from any thread, without waiting, and closes the loop thread in the end. `loss` says in the
+    warning what becomes of records.
+    """
+
+    def __init__(self, name: str, runtime: LoopThread, loss: str) -> None:
+        self.leave: Callable[[], None] | None = None
         self._name = name
         self._runtime = runtime
+        self._loss = loss
 
     def end(self) -> None:
         """Leave the group and close the loop thread. Never waits. The finalizer of a consumer calls it."""
@@ -56,18 +79,23 @@ class Remains:
             return
         is_running = runtime.is_running
         with suppress(ClosedError):  # it is ending just now
-            if is_running and self.membership is not None:
-                runtime.add(Farewell(runtime, self.membership, runtime.clock.now() + _LEAVE_SECONDS))
+            if is_running and self.leave is not None:
+                self.leave()
             else:
                 runtime.close(timeout=0)
         if is_running:
-            leaves = "" if self.membership is None else ": it leaves its group without a commit of what was processed"
+            leaves = "" if self.leave is None else f": it leaves its group {self._loss}"
             what = f"a {self._name} ({runtime.config.client_id!r}) was dropped without close()"
             warnings.warn(
                 f"{what}{leaves}; close it, or use `with`",
                 ResourceWarning,
                 stacklevel=2,
             )
+
+
+def say_farewell(runtime: LoopThread, membership: Membership) -> None:
+    """Have a `Farewell` take the place of a consumer."""
+    runtime.add(Farewell(runtime, membership, runtime.clock.now() + LEAVE_SECONDS))
 
 
 class Farewell:

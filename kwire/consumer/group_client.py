@@ -18,7 +18,7 @@ from kwire.cluster.waiting import BLOCKING, run_blocking
 from kwire.consumer.assignors import make_assignors
 from kwire.consumer.columns import PolledBatch
 from kwire.consumer.commits import CommitManager
-from kwire.consumer.dropped import weakly
+from kwire.consumer.dropped import EXIT_SECONDS, leave_at_exit, say_farewell, weakly
 from kwire.consumer.gate import GateWatch
 from kwire.consumer.group_member import GroupContext, GroupOptions, LeaveMode
 from kwire.consumer.group_reports import ReportingClient
@@ -36,8 +36,6 @@ from kwire.errors import (
 _log = logging.getLogger("kwire.consumer")
 
 _WAIT_MAX = 1.0
-# When the interpreter ends, a consumer that nobody closed has so long to leave its group.
-_EXIT_SECONDS = 1.0
 # How long `close` waits for the loop to write the ends of the fetch sessions.
 _SESSIONS_SECONDS = 1.0
 _LEAVE_MODES: Mapping[bool | None, LeaveMode] = {None: "default", True: "leave", False: "remain"}
@@ -98,9 +96,10 @@ class GroupClient(ReportingClient):
             self._on_rebalance_pending = on_rebalance_pending
             self._start()
             if self._membership is None:
-                self._membership = self._remains.membership = self._new_membership()
+                self._membership = self._new_membership()
+                self._remains.leave = partial(say_farewell, self._runtime, self._membership)
                 if self._runtime.has_system_clock:  # made after that of the runtime, it runs before it
-                    self._at_exit = weakref.finalize(self._runtime, _leave_at_exit, weakref.ref(self))
+                    self._at_exit = weakref.finalize(self._runtime, leave_at_exit, weakref.ref(self))
                 self._runtime.add(self._membership)
                 self._runtime.add(self._new_watch(self._membership))
             self._start_auto_commit()
@@ -326,7 +325,7 @@ class GroupClient(ReportingClient):
         """Leave the group, so that the others need not wait for the end of the session."""
         self._is_exiting = True
         self._listener, self._processor = RebalanceListener(), None
-        self._close_with_cluster(_EXIT_SECONDS)
+        self._close_with_cluster(EXIT_SECONDS)
 
     async def _end_membership(self, mode: LeaveMode, deadline: float | None) -> None:
         try:
@@ -391,12 +390,6 @@ def _in_background(runtime: LoopThread, work: Callable[[], Any], on_done: Callab
             runtime.call_soon(on_done, result)
 
     runtime.dispatch(run)
-
-
-def _leave_at_exit(reference: weakref.ref[GroupClient]) -> None:
-    client = reference()
-    if client is not None:
-        client._close_at_exit()
 
 
 def _checked_listener(

@@ -179,7 +179,7 @@ def _split(first: int, types: list[int]) -> list[AcknowledgementBatch]:
 
 
 # Gets the acknowledgements with the error of their partition, or None, and the time.
-OnAcknowledged = Callable[["PendingAcknowledgements", KwireError | None, float], None]
+OnDone = Callable[["PendingAcknowledgements", KwireError | None, float], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -194,7 +194,7 @@ class PendingAcknowledgements:
     node: int
     acknowledgements: Acknowledgements
     deadline: float
-    on_done: OnAcknowledged
+    on_done: OnDone
     attempts: int = field(default=0, init=False)
     not_before: float = field(default=0.0, init=False)
     sent_at: float = field(default=0.0, init=False)  # when it was last sent

@@ -29,7 +29,14 @@ from kwire.errors import (
 )
 from kwire.records import decode_batches
 from kwire.records.reader import open_batches
-from kwire.share.acknowledgements import Acknowledgements, AcknowledgeType, SharePartition, contiguous
+from kwire.share.acknowledgements import (
+    Acknowledgements,
+    AcknowledgeType,
+    OnDone,
+    PendingAcknowledgements,
+    SharePartition,
+    contiguous,
+)
 from kwire.share.record import ShareRecord
 
 if TYPE_CHECKING:
@@ -465,3 +472,12 @@ class AcquiredRecords:
                 self._is_lost = True
             else:
                 self._renewed_until.update(dict.fromkeys(offsets, float("-inf")))
+
+
+def collect_all(held: Iterable[AcquiredRecords], on_done: OnDone, deadline: float) -> list[PendingAcknowledgements]:
+    """Take what can be sent of each."""
+    return [
+        PendingAcknowledgements(acquired.topic, acquired.key, acquired.node, collected, deadline, on_done)
+        for acquired in held
+        if (collected := acquired.collect()) is not None
+    ]

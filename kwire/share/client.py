@@ -11,10 +11,12 @@ nobody holds it while he waits.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
 
@@ -30,6 +32,7 @@ from kwire.cluster import (
 from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods
 from kwire.cluster.waiting import BLOCKING, Waiter, run_blocking
 from kwire.consumer.arguments import TopicPartition, check_count, checked_partition
+from kwire.consumer.dropped import EXIT_SECONDS, Remains, leave_at_exit, weakly
 from kwire.consumer.signals import stop_with_signals
 from kwire.errors import (
     AcknowledgeError,
@@ -42,9 +45,10 @@ from kwire.errors import (
     timeout_error,
 )
 from kwire.option_checks import check_names
-from kwire.share.acknowledgements import Acknowledgements, AcknowledgeType, PendingAcknowledgements
-from kwire.share.acquired import AcquiredRecords
+from kwire.share.acknowledgements import Acknowledgements, AcknowledgeType, OnDone, PendingAcknowledgements
+from kwire.share.acquired import AcquiredRecords, collect_all
 from kwire.share.buffer import AcknowledgeResult, ShareBuffer
+from kwire.share.dropped import CLOSE_FRACTION, say_farewell
 from kwire.share.explain import ShareExplanation, explain
 from kwire.share.fetcher import ShareFetcher
 from kwire.share.membership import MemberState, PollTimer, ShareMembership
@@ -61,8 +65,6 @@ _WAIT_MAX = 1.0
 # The next records are fetched while the caller works on the last ones, if he takes less than this part of a lock for
 # a poll: their locks then hardly tick before he gets them, and nobody else could have done them much sooner.
 _AHEAD_FRACTION = 1 / 20
-# Of the time to close, what the acknowledgements may take at most; the rest is for leaving the group.
-_CLOSE_FRACTION = 0.5
 
 OnAcknowledged = Callable[[Mapping[TopicPartition, Sequence[int]], KwireError | None], object]
 AcknowledgeAs = Literal["accept", "release", "reject", "renew"]
@@ -103,7 +105,7 @@ class ShareConsumerClient(TelemetryMethods):
             random=self._new_random(),
             clock_now=self._runtime.clock.now,
             request_timeout_ms=config.request_timeout_ms,
-            on_result=self._post_result,
+            on_result=weakly(self._post_result, None),
         )
         self._membership = ShareMembership(
             self._options.group_id,
@@ -133,7 +135,13 @@ class ShareConsumerClient(TelemetryMethods):
         self._is_processed_in_parallel = False  # records of earlier polls may be in work
         self._is_closed = False
         self._is_woken = False
-        self._runtime.deliver_before_end(self._close_with_cluster)
+        self._remains = Remains(self._name, self._runtime, "and releases what was not acknowledged")
+        self._when_dropped = weakref.finalize(self, self._remains.end)
+        self._when_dropped.atexit = False  # then the loop thread ends itself, and a member leaves: `leave_at_exit`
+        if not self._runtime.has_system_clock:  # a simulated world keeps its consumers, and this would keep the world
+            self._when_dropped.detach()
+        self._at_exit: weakref.finalize[[weakref.ref[ShareConsumerClient]], LoopThread] | None = None
+        self._runtime.deliver_before_end(weakly(self._close_with_cluster, None))
         stop_with_signals(self)
 
     def _open_loop(self, bootstrap: str | Sequence[str] | Cluster, options: Mapping[str, Any]) -> LoopThread:
@@ -171,6 +179,9 @@ class ShareConsumerClient(TelemetryMethods):
             self._poll_timer.last_poll = self._runtime.clock.now()
             if not self._is_started:
                 self._is_started = True
+                self._remains.leave = partial(say_farewell, self._runtime, self._fetcher, self._membership, self._held)
+                if self._runtime.has_system_clock:  # made after that of the runtime, it runs before it
+                    self._at_exit = weakref.finalize(self._runtime, leave_at_exit, weakref.ref(self))
                 self._runtime.add(self._membership)
                 self._runtime.add(self._fetcher, "fetch")
                 self._client_telemetry.start()
@@ -457,18 +468,8 @@ class ShareConsumerClient(TelemetryMethods):
         if pending:
             self._runtime.call_soon(self._fetcher.acknowledge, pending)
 
-    def _collect(
-        self, on_done: Callable[[PendingAcknowledgements, KwireError | None, float], None], seconds: float
-    ) -> list[PendingAcknowledgements]:
-        deadline = self._runtime.clock.now() + seconds
-        pending = []
-        for acquired in self._held:
-            collected = acquired.collect()
-            if collected is not None:
-                pending.append(
-                    PendingAcknowledgements(acquired.topic, acquired.key, acquired.node, collected, deadline, on_done)
-                )
-        return pending
+    def _collect(self, on_done: OnDone, seconds: float) -> list[PendingAcknowledgements]:
+        return collect_all(self._held, on_done, self._runtime.clock.now() + seconds)
 
     def _collect_late(self) -> list[AcknowledgeResult]:
         """Return the results of what was settled after the lock had ended; forget batches of which nothing is left."""
@@ -480,7 +481,7 @@ class ShareConsumerClient(TelemetryMethods):
                 late.append(AcknowledgeResult(acquired.topic, acquired.key.partition, acknowledgements, error))
         for result in late:
             self._add_result(result)
-        self._held = [acquired for acquired in self._held if not acquired.is_done]
+        self._held[:] = [acquired for acquired in self._held if not acquired.is_done]
         return late
 
     def _post_result(self, pending: PendingAcknowledgements, error: KwireError | None, now: float) -> None:
@@ -605,11 +606,14 @@ class ShareConsumerClient(TelemetryMethods):
                 return
             self._is_closed = True
             self._buffer.wake_all()
+        self._when_dropped.detach()
+        if self._at_exit is not None:
+            self._at_exit.detach()
         clock = self._runtime.clock
         deadline = clock.now() + seconds
         try:
             if self._is_started and not self._runtime.is_closed and not self._runtime.is_forked:
-                await waiter.shielded(self._leave(waiter, clock.now() + seconds * _CLOSE_FRACTION, deadline))
+                await waiter.shielded(self._leave(waiter, clock.now() + seconds * CLOSE_FRACTION, deadline))
         finally:
             await self._client_telemetry.end(waiter, deadline - clock.now())
             await waiter.close(self._runtime, max(1.0, deadline - clock.now()))
@@ -640,6 +644,11 @@ class ShareConsumerClient(TelemetryMethods):
     def _close_with_cluster(self, timeout: float | None) -> None:
         """Close because the `kwire.Cluster` of this client ends, on the thread that ends it."""
         run_blocking(self._close_by(BLOCKING, self._config.request_timeout_ms / 1000 if timeout is None else timeout))
+
+    def _close_at_exit(self) -> None:
+        """Leave the group, so that the records in hand are delivered again at once."""
+        self._on_acknowledged = None
+        self._close_with_cluster(EXIT_SECONDS)
 
     # -- checks
 

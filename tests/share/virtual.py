@@ -64,6 +64,7 @@ class VirtualThread:
     """What `LoopThread` is to a client, without a thread."""
 
     is_forked = False
+    has_system_clock = False
 
     def __init__(self, net: Network, name: str, config: ClientConfig) -> None:
         self.config = config

@@ -1,0 +1,49 @@
+"""What becomes of a share consumer that the program drops without `close`, as `kwire.consumer.dropped` says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kwire.consumer.dropped import LEAVE_SECONDS
+from kwire.errors import ClosedError, KwireError
+from kwire.share.acknowledgements import PendingAcknowledgements
+from kwire.share.acquired import AcquiredRecords, collect_all
+
+if TYPE_CHECKING:
+    from kwire.cluster import LoopThread
+    from kwire.share.fetcher import ShareFetcher
+    from kwire.share.membership import ShareMembership
+
+# Of the time to close, what the acknowledgements may take at most; the rest is for leaving the group.
+CLOSE_FRACTION = 0.5
+
+
+def say_farewell(
+    runtime: LoopThread, fetcher: ShareFetcher, membership: ShareMembership, held: Sequence[AcquiredRecords]
+) -> None:
+    """Send the acknowledgements, release the rest, leave the group, and close the loop thread; from any thread."""
+    # The garbage collector may have interrupted who has the locks of the records: the loop thread does the work.
+    runtime.call_soon(_begin, runtime, fetcher, membership, held)
+
+
+def _begin(
+    runtime: LoopThread, fetcher: ShareFetcher, membership: ShareMembership, held: Sequence[AcquiredRecords]
+) -> None:
+    now = runtime.clock.now()
+    leave_by = now + LEAVE_SECONDS
+
+    def sessions_closed() -> None:
+        with suppress(ClosedError):  # posted, since the membership had its turn
+            runtime.call_soon(membership.leave, leave_by, partial(runtime.close, timeout=0))
+
+    for acquired in held:
+        acquired.release_in_hand()
+    pending = collect_all(held, _nobody_waits, leave_by)
+    fetcher.close(pending, now + LEAVE_SECONDS * CLOSE_FRACTION, sessions_closed)
+
+
+def _nobody_waits(pending: PendingAcknowledgements, error: KwireError | None, now: float) -> None:
+    """Take the result of acknowledgements."""
