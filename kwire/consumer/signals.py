@@ -54,9 +54,9 @@ def stop_on_signals() -> Iterator[threading.Event]:
         _tell_consumers(is_stopping=True)
 
     _blocks.append(stop)
-    for number in _SIGNALS:
-        before[number] = signal.signal(number, handle)
     try:
+        for number in _SIGNALS:
+            before[number] = signal.signal(number, handle)
         yield stop
     finally:
         restore()

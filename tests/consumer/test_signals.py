@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
 
@@ -146,6 +147,13 @@ def test_after_the_block_a_consumer_goes_on(kind: Callable[..., Any], cluster: C
         with kwire.stop_on_signals():
             send_signal()
         assert next(iter(consumer)).value == b"0"
+
+
+def test_a_block_of_another_thread_is_refused_and_leaves_nothing() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        refused = pool.submit(lambda: kwire.stop_on_signals().__enter__())
+        assert isinstance(refused.exception(PATIENCE_SECONDS), ValueError)
+    assert not signals._blocks
 
 
 def test_consumers_are_made_while_a_signal_comes(monkeypatch: pytest.MonkeyPatch) -> None:
