@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kwire.admin.options import AdminOptions
 from kwire.arguments import check_timeout
 from kwire.cluster import ClientConfig, Cluster, ClusterMetrics, LoopThread, open_loop_thread
+from kwire.cluster.dropped import Remains
 from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods, cluster_readings
 from kwire.cluster.waiting import Waiter
 from kwire.option_checks import check_names
@@ -43,6 +44,8 @@ class AdminClient(TelemetryMethods):
         self._config = self._runtime.config
         self._report = AdminReport(self._runtime)
         self._client_telemetry = ClientTelemetry(self._report, self._runtime, is_on=own.telemetry)
+        # Its nouns have the telemetry, too: in Admin(...).topics.list() they outlive the client.
+        self._remains = Remains(self._client_telemetry, self._name, self._runtime)
 
     def __repr__(self) -> str:
         return f"<{self._name} {self._config.client_id!r} of {','.join(self._config.bootstrap)}>"
@@ -66,6 +69,7 @@ class AdminClient(TelemetryMethods):
         A client whose metrics brokers have asked for pushes them once more, for at most a second.
         """
         check_timeout(timeout)
+        self._remains.detach()
         if not self._runtime.is_forked:  # the metrics are the parent's
             await self._client_telemetry.end(self._waiter, timeout)
         await self._waiter.close(self._runtime, timeout)

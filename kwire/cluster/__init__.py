@@ -12,6 +12,7 @@
     events        what programs can observe
     loop          the event loop: poll, handle, metadata, waiting requests, retries, new requests
     thread        the thread of the loop, and the calls into it
+    dropped       a client that is dropped without close: its thread ends, with a warning
     callbacks     the thread for user code, and the way into asyncio loops
     waiting       methods that wait, written once for threads and for asyncio
     interceptors  what the interceptors of all clients share

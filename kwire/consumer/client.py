@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import weakref
 from abc import abstractmethod
 from asyncio import CancelledError
 from collections import deque
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
 
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, ClientConfig, Cluster, StateMachine, open_loop_thread
+from kwire.cluster.dropped import Remains, weakly
 from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods
 from kwire.cluster.waiting import Waiter
 from kwire.consumer.arguments import (
@@ -41,7 +41,6 @@ from kwire.consumer.arguments import (
 )
 from kwire.consumer.buffer import ClientError, CompletedFetch, FetchBuffer, PartitionBuffer
 from kwire.consumer.columns import PolledBatch, check_columns, check_pyarrow
-from kwire.consumer.dropped import Remains, weakly
 from kwire.consumer.fetcher import Fetcher, Start
 from kwire.consumer.interceptors import ConsumerInterceptors
 from kwire.consumer.offsets import (
@@ -113,11 +112,7 @@ class ConsumerClient(TelemetryMethods):
         self._runtime = self._open_loop(bootstrap, shared)
         self._config = config = self._runtime.config
         self._fetch_buffer = FetchBuffer(max_bytes=self._options.max_buffered_bytes, wake_loop=self._runtime.wakeup)
-        self._remains = Remains(self._name, self._runtime, "without a commit of what was processed")
-        self._when_dropped = weakref.finalize(self, self._remains.end)
-        self._when_dropped.atexit = False  # then the loop thread ends itself, and a member leaves: `leave_at_exit`
-        if not self._runtime.has_system_clock:  # a simulated world keeps its consumers, and this would keep the world
-            self._when_dropped.detach()
+        self._remains = Remains(self, self._name, self._runtime, "without a commit of what was processed")
         self._commits = self._set_up_group()
         self._interceptors: ConsumerInterceptors | None = None
         if self._options.interceptors:

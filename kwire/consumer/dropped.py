@@ -1,28 +1,22 @@
-"""What becomes of a consumer that the program drops without `close`: it leaves its group, and its thread ends.
+"""What becomes of a member of a group that the program drops without `close`: it leaves, and its thread ends.
 
-The loop thread does not keep a consumer alive: what it calls there goes through `weakly`. When the garbage collector
-takes the consumer, on any thread and perhaps amid any work, a `Farewell` takes its place on the loop: nothing waits.
+When the garbage collector takes the consumer (see `kwire.cluster.dropped`), a `Farewell` takes its place on the loop.
 As at the end of the interpreter, nothing is committed, because nobody says what was processed, and no callback runs.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Collection
-from contextlib import suppress
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
-from weakref import WeakMethod, ref
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Protocol, TypeVar
+from weakref import ref
 
 from kwire.cluster.requests import ClusterView, PendingRequest
-from kwire.errors import ClosedError, KwireError
+from kwire.errors import KwireError
 
 if TYPE_CHECKING:
     from kwire.cluster import LoopThread
     from kwire.consumer.membership import Membership
     from kwire.consumer.rebalance import RebalanceStep
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 # A consumer that was dropped has so long to leave its group.
 LEAVE_SECONDS = 5.0
@@ -30,17 +24,6 @@ LEAVE_SECONDS = 5.0
 EXIT_SECONDS = 1.0
 # How often a farewell looks for a step of a rebalance, which no caller will take.
 _STEP_SECONDS = 0.05
-
-
-def weakly(method: Callable[P, T], default: T) -> Callable[P, T]:
-    """Return a function that calls a method without keeping its object alive; `default` once that is gone."""
-    reference = WeakMethod(method)
-
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        found = reference()
-        return default if found is None else found(*args, **kwargs)
-
-    return call
 
 
 class Leaving(Protocol):
@@ -57,40 +40,6 @@ def leave_at_exit(reference: ref[L]) -> None:
     consumer = reference()
     if consumer is not None:
         consumer._close_at_exit()
-
-
-class Remains:
-    """What is left of a consumer: its loop thread, and how it leaves its group once it is a member.
-
-    `leave` begins that from any thread, without waiting, and closes the loop thread in the end. `loss` says in the
-    warning what becomes of records.
-    """
-
-    def __init__(self, name: str, runtime: LoopThread, loss: str) -> None:
-        self.leave: Callable[[], None] | None = None
-        self._name = name
-        self._runtime = runtime
-        self._loss = loss
-
-    def end(self) -> None:
-        """Leave the group and close the loop thread. Never waits. The finalizer of a consumer calls it."""
-        runtime = self._runtime
-        if runtime.is_forked or runtime.is_closed:
-            return
-        is_running = runtime.is_running
-        with suppress(ClosedError):  # it is ending just now
-            if is_running and self.leave is not None:
-                self.leave()
-            else:
-                runtime.close(timeout=0)
-        if is_running:
-            leaves = "" if self.leave is None else f": it leaves its group {self._loss}"
-            what = f"a {self._name} ({runtime.config.client_id!r}) was dropped without close()"
-            warnings.warn(
-                f"{what}{leaves}; close it, or use `with`",
-                ResourceWarning,
-                stacklevel=2,
-            )
 
 
 def say_farewell(runtime: LoopThread, membership: Membership) -> None:

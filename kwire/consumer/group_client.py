@@ -14,11 +14,12 @@ from typing import Any, ClassVar
 
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, Cluster, GroupMetadata, LoopThread
+from kwire.cluster.dropped import weakly
 from kwire.cluster.waiting import BLOCKING, run_blocking
 from kwire.consumer.assignors import make_assignors
 from kwire.consumer.columns import PolledBatch
 from kwire.consumer.commits import CommitManager
-from kwire.consumer.dropped import EXIT_SECONDS, leave_at_exit, say_farewell, weakly
+from kwire.consumer.dropped import EXIT_SECONDS, leave_at_exit, say_farewell
 from kwire.consumer.gate import GateWatch
 from kwire.consumer.group_member import GroupContext, GroupOptions, LeaveMode
 from kwire.consumer.group_reports import ReportingClient
@@ -293,7 +294,7 @@ class GroupClient(ReportingClient):
         deadline = self._deadline(timeout)
         self._is_closed = True
         self._reading = None
-        self._when_dropped.detach()
+        self._remains.detach()
         if self._at_exit is not None:
             self._at_exit.detach()
         try:

@@ -15,13 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kwire.cluster import Backoff
+from kwire.cluster.dropped import weakly
 from kwire.consumer.arguments import TopicPartition, checked_partitions
 from kwire.consumer.auto_commit import AutoCommit
 from kwire.consumer.buffer import PartitionBuffer
 from kwire.consumer.client import ConsumerClient
 from kwire.consumer.columns import BatchSpan, PolledBatch
 from kwire.consumer.commits import CommitManager
-from kwire.consumer.dropped import weakly
 from kwire.consumer.metrics import ConsumerCounters
 from kwire.consumer.offsets import CommittedRequest, Offset
 from kwire.consumer.record import ConsumerRecord

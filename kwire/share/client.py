@@ -29,10 +29,11 @@ from kwire.cluster import (
     is_topic_name,
     open_loop_thread,
 )
+from kwire.cluster.dropped import Remains, weakly
 from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods
 from kwire.cluster.waiting import BLOCKING, Waiter, run_blocking
 from kwire.consumer.arguments import TopicPartition, check_count, checked_partition
-from kwire.consumer.dropped import EXIT_SECONDS, Remains, leave_at_exit, weakly
+from kwire.consumer.dropped import EXIT_SECONDS, leave_at_exit
 from kwire.consumer.signals import stop_with_signals
 from kwire.errors import (
     AcknowledgeError,
@@ -135,11 +136,7 @@ class ShareConsumerClient(TelemetryMethods):
         self._is_processed_in_parallel = False  # records of earlier polls may be in work
         self._is_closed = False
         self._is_woken = False
-        self._remains = Remains(self._name, self._runtime, "and releases what was not acknowledged")
-        self._when_dropped = weakref.finalize(self, self._remains.end)
-        self._when_dropped.atexit = False  # then the loop thread ends itself, and a member leaves: `leave_at_exit`
-        if not self._runtime.has_system_clock:  # a simulated world keeps its consumers, and this would keep the world
-            self._when_dropped.detach()
+        self._remains = Remains(self, self._name, self._runtime, "and releases what was not acknowledged")
         self._at_exit: weakref.finalize[[weakref.ref[ShareConsumerClient]], LoopThread] | None = None
         self._runtime.deliver_before_end(weakly(self._close_with_cluster, None))
         stop_with_signals(self)
@@ -606,7 +603,7 @@ class ShareConsumerClient(TelemetryMethods):
                 return
             self._is_closed = True
             self._buffer.wake_all()
-        self._when_dropped.detach()
+        self._remains.detach()
         if self._at_exit is not None:
             self._at_exit.detach()
         clock = self._runtime.clock
