@@ -117,7 +117,7 @@ class Commands(click.Group):
         options["standalone_mode"] = False
         options.setdefault("prog_name", "kwire")
         try:
-            with _second_interrupt_is_final():
+            with _second_signal_is_final():
                 status = super().main(args, *more, **options)
         except click.ClickException as error:
             error.show()
@@ -139,22 +139,31 @@ class Commands(click.Group):
 
 
 @contextlib.contextmanager
-def _second_interrupt_is_final() -> Iterator[None]:
-    """Turn the first Ctrl-C into KeyboardInterrupt, so that connections close; end the process at the second."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # another handler is set, or the signal is ignored, as in the background
-        return
+def _second_signal_is_final() -> Iterator[None]:
+    """Turn the first Ctrl-C or SIGTERM into KeyboardInterrupt, so that connections close; end at the second.
+
+    A signal that is ignored stays so, as Ctrl-C in the background; so does a handler that somebody has set.
+    """
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {
+            number: intact
+            for number, intact in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
+            if signal.getsignal(number) is intact
+        }
 
     def interrupted(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
+        for one in before:
+            signal.signal(one, lambda *_: os._exit(ExitCode.INTERRUPTED))
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, interrupted)
+    for number in before:
+        signal.signal(number, interrupted)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, intact in before.items():
+            signal.signal(number, intact)
 
 
 def _flush_quietly() -> None:
@@ -216,6 +225,6 @@ def kwire(ctx: click.Context, verbose: int) -> None:
     Data goes to stdout: tables on a terminal, JSON lines in a pipe. Remarks go to stderr.
 
     Exit codes: 0 ok, 1 an error from Kafka, 2 usage, 3 no connection or authentication, 4 undecodable bytes, 74 the
-    output cannot be written, 130 Ctrl-C.
+    output cannot be written, 130 Ctrl-C or SIGTERM.
     """
     ctx.with_resource(log_to_stderr(verbose))

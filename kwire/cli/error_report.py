@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
     CONNECTION = 3  # no broker reached: name, port, TLS, authentication
     UNDECODABLE = 4  # bytes that cannot be decoded
     UNWRITABLE = 74  # the output cannot be written, as on a full disk; EX_IOERR of sysexits.h
-    INTERRUPTED = 130  # Ctrl-C, as shells report it
+    INTERRUPTED = 130  # Ctrl-C, as shells report it; SIGTERM, too
     BROKEN_PIPE = 141  # the reader closed the pipe, as shells report it
 
 

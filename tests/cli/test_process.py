@@ -147,18 +147,22 @@ def test_a_reader_that_closes_the_pipe_before_the_first_write() -> None:
         assert process.wait(SECONDS) == 141
 
 
-def interrupted(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    process.send_signal(signal.SIGINT)
+ENDS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+
+def interrupted(process: subprocess.Popen[bytes], number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=SECONDS)
     return process.returncode, stderr.decode()
 
 
-def test_ctrl_c_ends_consume(cluster: Cluster) -> None:
+@ENDS
+def test_a_signal_ends_consume(cluster: Cluster, number: signal.Signals) -> None:
     run("produce", "t", stdin=b"x\n", KWIRE_BOOTSTRAP=cluster.bootstrap)
     with started("consume", "t", KWIRE_BOOTSTRAP=cluster.bootstrap) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["topic"] == "t"
-        code, stderr = interrupted(process)
+        code, stderr = interrupted(process, number)
     assert (code, stderr.strip()) == (130, "")
 
 
@@ -264,25 +268,27 @@ main(["stuck"])
 """
 
 
-def test_a_second_ctrl_c_exits_at_once() -> None:
+@ENDS
+def test_a_second_signal_exits_at_once(number: signal.Signals) -> None:
     command = [sys.executable, "-c", STUCK]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None
         for line in (b"ready\n", b"closing\n"):
             assert process.stdout.readline() == line
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
         assert process.wait(SECONDS) == 130
 
 
-def test_ctrl_c_in_produce_delivers_what_was_read(cluster: Cluster) -> None:
+@ENDS
+def test_a_signal_in_produce_delivers_what_was_read(cluster: Cluster, number: signal.Signals) -> None:
     with started("produce", "t", "--report", "-X", "linger_ms=0", KWIRE_BOOTSTRAP=cluster.bootstrap) as process:
         assert process.stdin is not None
-        process.stdin.write(b"first\n")
+        process.stdin.write(b"signal %02d\n" % number)
         process.stdin.flush()
-        wait_for_record(cluster, b"first")
-        code, stderr = interrupted(process)
+        wait_for_record(cluster, b"signal %02d" % number)
+        code, stderr = interrupted(process, number)
     assert code == 130
-    assert "1 record, 5 bytes to t" in stderr
+    assert "1 record, 9 bytes to t" in stderr
 
 
 def wait_for_record(cluster: Cluster, value: bytes) -> None:
