@@ -91,5 +91,5 @@ def test_gevent(cluster: Cluster) -> None:
         check=True, capture_output=True, text=True, timeout=PATIENCE * 2,
     )  # fmt: skip
     found = json.loads(done.stdout)
-    assert found.pop("ticks") > 10  # of fifty
+    assert found.pop("ticks") > 5  # of fifty, on a busy machine too
     assert found == {"records": COUNT, "sent": COUNT, "topics": ["t"]}
