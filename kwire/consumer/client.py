@@ -561,6 +561,10 @@ class ConsumerClient(TelemetryMethods):
         A signal handler may call it.
         """
         self._is_woken = True
+        self._wake_polls()
+
+    def _wake_polls(self) -> None:
+        """Have polls and iterations look again. Signal handlers call it."""
         self._reading = None
         with suppress(ClosedError):
             if self._is_started:

@@ -7,8 +7,7 @@ As at the end of the interpreter, nothing is committed, because nobody says what
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Protocol, TypeVar
-from weakref import ref
+from typing import TYPE_CHECKING
 
 from kwire.cluster.requests import ClusterView, PendingRequest
 from kwire.errors import KwireError
@@ -24,22 +23,6 @@ LEAVE_SECONDS = 5.0
 EXIT_SECONDS = 1.0
 # How often a farewell looks for a step of a rebalance, which no caller will take.
 _STEP_SECONDS = 0.05
-
-
-class Leaving(Protocol):
-    """A consumer that is a member of a group."""
-
-    def _close_at_exit(self) -> None: ...
-
-
-L = TypeVar("L", bound=Leaving)
-
-
-def leave_at_exit(reference: ref[L]) -> None:
-    """Have a consumer that nobody closed leave its group when the interpreter ends."""
-    consumer = reference()
-    if consumer is not None:
-        consumer._close_at_exit()
 
 
 def say_farewell(runtime: LoopThread, membership: Membership) -> None:

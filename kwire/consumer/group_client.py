@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -19,7 +18,7 @@ from kwire.cluster.waiting import BLOCKING, run_blocking
 from kwire.consumer.assignors import make_assignors
 from kwire.consumer.columns import PolledBatch
 from kwire.consumer.commits import CommitManager
-from kwire.consumer.dropped import EXIT_SECONDS, leave_at_exit, say_farewell
+from kwire.consumer.dropped import EXIT_SECONDS, say_farewell
 from kwire.consumer.gate import GateWatch
 from kwire.consumer.group_member import GroupContext, GroupOptions, LeaveMode
 from kwire.consumer.group_reports import ReportingClient
@@ -52,7 +51,6 @@ class GroupClient(ReportingClient):
         stop_with_signals(self)
 
     def _set_up_group(self) -> CommitManager | None:
-        self._at_exit: weakref.finalize[[weakref.ref[GroupClient]], LoopThread] | None = None
         self._runtime.deliver_before_end(weakly(self._close_with_cluster, None))
         return super()._set_up_group()
 
@@ -98,9 +96,7 @@ class GroupClient(ReportingClient):
             self._start()
             if self._membership is None:
                 self._membership = self._new_membership()
-                self._remains.leave = partial(say_farewell, self._runtime, self._membership)
-                if self._runtime.has_system_clock:  # made after that of the runtime, it runs before it
-                    self._at_exit = weakref.finalize(self._runtime, leave_at_exit, weakref.ref(self))
+                self._remains.joined(self, partial(say_farewell, self._runtime, self._membership))
                 self._runtime.add(self._membership)
                 self._runtime.add(self._new_watch(self._membership))
             self._start_auto_commit()
@@ -228,10 +224,7 @@ class GroupClient(ReportingClient):
     def stop(self, is_stopping: bool = True) -> None:
         """End iterations, and have polls return at once: what `stop_on_signals` does. False ends that."""
         self._is_stopping = is_stopping
-        self._reading = None
-        with suppress(ClosedError):
-            if self._is_started:
-                self._runtime.call_soon(self._fetch_buffer.wake_all)
+        self._wake_polls()
 
     def _deadline(self, timeout: float | None) -> float | None:
         return None if timeout is None else self._runtime.clock.now() + timeout
@@ -295,8 +288,6 @@ class GroupClient(ReportingClient):
         self._is_closed = True
         self._reading = None
         self._remains.detach()
-        if self._at_exit is not None:
-            self._at_exit.detach()
         try:
             if self._runtime.is_running:
                 self._fetch_buffer.wake_all()

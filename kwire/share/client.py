@@ -11,7 +11,6 @@ nobody holds it while he waits.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -33,7 +32,7 @@ from kwire.cluster.dropped import Remains, weakly
 from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods
 from kwire.cluster.waiting import BLOCKING, Waiter, run_blocking
 from kwire.consumer.arguments import TopicPartition, check_count, checked_partition
-from kwire.consumer.dropped import EXIT_SECONDS, leave_at_exit
+from kwire.consumer.dropped import EXIT_SECONDS
 from kwire.consumer.signals import stop_with_signals
 from kwire.errors import (
     AcknowledgeError,
@@ -49,7 +48,7 @@ from kwire.option_checks import check_names
 from kwire.share.acknowledgements import Acknowledgements, AcknowledgeType, OnDone, PendingAcknowledgements
 from kwire.share.acquired import AcquiredRecords, collect_all
 from kwire.share.buffer import AcknowledgeResult, ShareBuffer
-from kwire.share.dropped import CLOSE_FRACTION, say_farewell
+from kwire.share.dropped import CLOSE_FRACTION, leave_group, say_farewell
 from kwire.share.explain import ShareExplanation, explain
 from kwire.share.fetcher import ShareFetcher
 from kwire.share.membership import MemberState, PollTimer, ShareMembership
@@ -137,7 +136,6 @@ class ShareConsumerClient(TelemetryMethods):
         self._is_closed = False
         self._is_woken = False
         self._remains = Remains(self, self._name, self._runtime, "and releases what was not acknowledged")
-        self._at_exit: weakref.finalize[[weakref.ref[ShareConsumerClient]], LoopThread] | None = None
         self._runtime.deliver_before_end(weakly(self._close_with_cluster, None))
         stop_with_signals(self)
 
@@ -176,9 +174,9 @@ class ShareConsumerClient(TelemetryMethods):
             self._poll_timer.last_poll = self._runtime.clock.now()
             if not self._is_started:
                 self._is_started = True
-                self._remains.leave = partial(say_farewell, self._runtime, self._fetcher, self._membership, self._held)
-                if self._runtime.has_system_clock:  # made after that of the runtime, it runs before it
-                    self._at_exit = weakref.finalize(self._runtime, leave_at_exit, weakref.ref(self))
+                self._remains.joined(
+                    self, partial(say_farewell, self._runtime, self._fetcher, self._membership, self._held)
+                )
                 self._runtime.add(self._membership)
                 self._runtime.add(self._fetcher, "fetch")
                 self._client_telemetry.start()
@@ -573,18 +571,20 @@ class ShareConsumerClient(TelemetryMethods):
     def wakeup(self) -> None:
         """End a poll of another thread, or the next one, with WakeupError. Signal handlers may call it."""
         self._is_woken = True
-        with suppress(ClosedError):
-            if self._is_started:
-                self._runtime.call_soon(self._buffer.wake_all)  # its lock may be held where the signal came in
+        self._wake_polls()
 
     # -- the end
 
     def stop(self, is_stopping: bool = True) -> None:
         """End iterations, and have polls return at once: what `stop_on_signals` does. False ends that."""
         self._is_stopping = is_stopping
+        self._wake_polls()
+
+    def _wake_polls(self) -> None:
+        """Have polls that wait look again. Signal handlers call it."""
         with suppress(ClosedError):
             if self._is_started:
-                self._runtime.call_soon(self._buffer.wake_all)
+                self._runtime.call_soon(self._buffer.wake_all)  # its lock may be held where the signal came in
 
     async def _close(self, timeout: float | None = 30.0) -> None:
         """Send the acknowledgements, release the rest, close the sessions, leave the group, and end the connections.
@@ -604,8 +604,6 @@ class ShareConsumerClient(TelemetryMethods):
             self._is_closed = True
             self._buffer.wake_all()
         self._remains.detach()
-        if self._at_exit is not None:
-            self._at_exit.detach()
         clock = self._runtime.clock
         deadline = clock.now() + seconds
         try:
@@ -629,13 +627,11 @@ class ShareConsumerClient(TelemetryMethods):
                 acquired.release_in_hand()
             pending = self._collect(self._post_result, leave_by - self._runtime.clock.now())
             self._collect_late()
-
-        def sessions_closed() -> None:
-            with suppress(ClosedError):  # posted, since the membership had its turn
-                self._runtime.call_soon(self._membership.leave, leave_by, lambda: left.set_result(None))
-
         with suppress(ClosedError, RequestTimeoutError):
-            self._runtime.call_soon(self._fetcher.close, pending, acknowledge_by, sessions_closed)
+            self._runtime.call_soon(
+                leave_group, self._runtime, self._fetcher, self._membership, pending, acknowledge_by, leave_by,
+                lambda: left.set_result(None),
+            )  # fmt: skip
             await waiter.result_of(left, max(0.0, leave_by - self._runtime.clock.now()) + _WAIT_MAX)
 
     def _close_with_cluster(self, timeout: float | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,15 +34,24 @@ def _begin(
 ) -> None:
     now = runtime.clock.now()
     leave_by = now + LEAVE_SECONDS
-
-    def sessions_closed() -> None:
-        with suppress(ClosedError):  # posted, since the membership had its turn
-            runtime.call_soon(membership.leave, leave_by, partial(runtime.close, timeout=0))
-
     for acquired in held:
         acquired.release_in_hand()
     pending = collect_all(held, _nobody_waits, leave_by)
-    fetcher.close(pending, now + LEAVE_SECONDS * CLOSE_FRACTION, sessions_closed)
+    acknowledge_by = now + LEAVE_SECONDS * CLOSE_FRACTION
+    leave_group(runtime, fetcher, membership, pending, acknowledge_by, leave_by, partial(runtime.close, timeout=0))
+
+
+def leave_group(
+    runtime: LoopThread, fetcher: ShareFetcher, membership: ShareMembership, pending: Sequence[PendingAcknowledgements],
+    acknowledge_by: float, leave_by: float, on_left: Callable[[], None],
+) -> None:  # fmt: skip
+    """Close the sessions with the last acknowledgements, then leave the group. On the loop's thread."""
+
+    def sessions_closed() -> None:
+        with suppress(ClosedError):  # posted, since the membership had its turn
+            runtime.call_soon(membership.leave, leave_by, on_left)
+
+    fetcher.close(pending, acknowledge_by, sessions_closed)
 
 
 def _nobody_waits(pending: PendingAcknowledgements, error: KwireError | None, now: float) -> None:

@@ -79,8 +79,13 @@ def run_case(spark: Any, plan: dict[str, Any], case: dict[str, Any]) -> None:
 
 def _has_refused(case: dict[str, Any]) -> bool:
     """Return whether the query has ended as it has to. After a broker's restart another error may come first."""
-    errors = Path(case["folder"]) / "errors"
-    return bool(case["refusal"]) and errors.exists() and case["refusal"] in errors.read_text()
+    return bool(case["refusal"]) and case["refusal"] in errors_of(Path(case["folder"]))
+
+
+def errors_of(folder: Path) -> str:
+    """Return the errors by which the queries of a case ended."""
+    path = folder / "errors"
+    return path.read_text() if path.exists() else ""
 
 
 def run_second(spark: Any, plan: dict[str, Any], case: dict[str, Any]) -> None:

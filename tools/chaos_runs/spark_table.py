@@ -32,6 +32,7 @@ from rich.table import Table
 
 from chaos_runs import spark_faults, spark_standalone
 from chaos_runs.spark_cases import CLUSTER, SPECULATIVE, TWINS, Case, cases, controls, options_of
+from chaos_runs.spark_job import errors_of
 from chaos_runs.spark_without import WITHOUT
 from kwire import Admin, NewTopic
 
@@ -126,7 +127,7 @@ def run(cluster: KafkaCluster, nodes: int, chosen: Sequence[Case], python: str, 
                 outcomes.append(judge(cluster.bootstrap, case, folder))
                 console.print(f"{case.name}: {outcomes[-1].verdict}", highlight=False)
                 if not (outcomes[-1].holds or case.without):
-                    console.print(_errors(case, folder)[-_SHOWN_MAX:], highlight=False, markup=False)
+                    console.print(errors_of(folder / case.name)[-_SHOWN_MAX:], highlight=False, markup=False)
     return outcomes
 
 
@@ -226,14 +227,8 @@ def judge(bootstrap: str, case: Case, folder: Path) -> Outcome:
         lost=len(expected - found.keys()) + -extra % _ROWS,
         doubled=sum(count - 1 for count in found.values()),
         is_open=is_open,
-        has_refused=case.refusal in _errors(case, folder),
+        has_refused=case.refusal in errors_of(folder / case.name),
     )
-
-
-def _errors(case: Case, folder: Path) -> str:
-    """Return the errors by which the queries of a case ended."""
-    path = folder / case.name / "errors"
-    return path.read_text() if path.exists() else ""
 
 
 def _read(bootstrap: str, topic: str) -> tuple[Counter[str], bool]:
