@@ -675,7 +675,10 @@ class Session:
             and not self._has_received_response
         ):
             better = DisconnectedError(
-                cause.message, broker=self.peer, remedy="it ended at the first request: this listener may require SASL"
+                cause.message,
+                broker=self.peer,
+                remedy="it ended at the first request: a listener that requires SASL does so every time, a broker that "
+                "starts or stops does so once",
             )
         if better is None:
             return cause
