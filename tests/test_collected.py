@@ -115,6 +115,7 @@ WAYS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", WAYS)
 def test_a_closed_client_is_freed(bootstrap: str, use: Callable[[str], None]) -> None:
     use(bootstrap)

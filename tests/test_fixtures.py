@@ -106,6 +106,7 @@ def offered_by(broker: str) -> Mapping[int, range]:
     return {one["apiKey"]: range(one["minVersion"], one["maxVersion"] + 1) for one in keys}
 
 
+@pytest.mark.slow
 def test_fixtures_are_found() -> None:
     """The set that the next test rests on, by some that stand for many."""
     sent = apis_sent()
@@ -173,6 +174,7 @@ def check_response(path: Path) -> None:
         assert b"".join(encode_response(again, version, correlation_id)) == frame
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", DIFFERENT_REQUESTS, ids=name_of)
 def test_a_response_that_is_too_short_or_too_long_raises(path: Path) -> None:
     """Cut the response at every byte of its body: each time decoding raises DecodeError."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ def rooms_present() -> list[str]:
     return [room for room in ROOMS if (KWIRE / room / "__init__.py").exists()]
 
 
+@cache
 def imported_modules(path: Path) -> set[str]:
     """Absolute names of every module that a file imports, wherever in the file, TYPE_CHECKING blocks included."""
     package = ".".join(path.relative_to(KWIRE.parent).with_suffix("").parts[:-1])
@@ -98,6 +100,7 @@ def test_an_upward_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     room = tmp_path / "kwire" / "wire"
     room.mkdir(parents=True)
     absolute = ("from kwire.net import x", "def f():\n    import kwire.net.selector", "from kwire import net")
-    for source in (*absolute, "from ..net import y"):
-        (room / "bad.py").write_text(source)
-        assert rooms_imported(room / "bad.py") == {"net"}, source
+    for number, source in enumerate((*absolute, "from ..net import y")):
+        bad = room / f"bad{number}.py"
+        bad.write_text(source)
+        assert rooms_imported(bad) == {"net"}, source

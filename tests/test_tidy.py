@@ -39,6 +39,7 @@ def test_there_is_something_to_check() -> None:
 # One test per rule, which names every file that breaks the rule: a test per file would cost more than its check.
 
 
+@pytest.mark.slow
 def test_every_module_says_what_it_is_for() -> None:
     assert [name_of(path) for path in PRODUCT if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
@@ -47,6 +48,7 @@ def test_every_c_source_says_what_it_is_for() -> None:
     assert [name_of(path) for path in C_SOURCES if not path.read_text().startswith("/*")] == []
 
 
+@pytest.mark.slow
 def test_no_name_says_nothing() -> None:
     assert [name_of(path) for path in PRODUCT if NAMES_THAT_SAY_NOTHING.search(path.stem)] == []
     classes = [
@@ -104,6 +106,7 @@ def unsound(path: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_tests_judge_something_and_do_not_sleep() -> None:
     assert [wrong for path in TESTS for wrong in unsound(path)] == []
 

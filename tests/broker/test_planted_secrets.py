@@ -111,6 +111,7 @@ def use_asyncio(bootstrap: str, sasl: Sasl) -> Iterator[str]:
     yield from asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [use_producer, use_consumer, use_asyncio])
 @pytest.mark.parametrize("accepts", [False, True])
 def test_no_client_writes_a_secret_and_no_tap_shows_one(
@@ -189,6 +190,7 @@ _COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accepts", [False, True])
 def test_no_command_prints_a_secret_and_no_tap_records_one(accepts: bool, tmp_path: Path) -> None:
     server = SaslServer({"alice": PLANTED if accepts else "other"})

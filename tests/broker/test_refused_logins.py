@@ -141,6 +141,7 @@ def consume(bootstrap: str, options: dict[str, Any]) -> None:
         consumer.end_offsets([("t", 0)], timeout=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [administer, produce, consume])
 @pytest.mark.parametrize("case", CASES)
 def test_a_refusal_is_a_typed_error_in_time_and_no_storm(

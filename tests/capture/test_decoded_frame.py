@@ -197,6 +197,7 @@ BROKERS = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
 NAME = re.compile(r"(?P<api>.+?)_v(?P<version>\d+).*_(?P<kind>request|response)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broker", BROKERS)
 def test_every_recorded_frame_decodes_to_its_last_byte(broker: str) -> None:
     files = sorted((FIXTURES / broker).glob("*.bin"))

@@ -423,6 +423,7 @@ class Pieces(io.RawIOBase):
         return data
 
 
+@pytest.mark.slow
 def test_100_megabytes_take_the_memory_of_a_few_frames() -> None:
     def packets() -> Iterator[bytes]:
         talk = Talk(segment_bytes=16_000).opened()

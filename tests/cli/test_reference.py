@@ -52,6 +52,7 @@ def test_schema_as_a_table() -> None:
     assert [line.rstrip() for line in stdout.splitlines()] == TABLE.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", list(known_apis()), ids=lambda api: api.name)
 def test_schema_shows_every_api_and_version(api: Api) -> None:
     assert run("schema", api.name, "-f", "table").code == 0

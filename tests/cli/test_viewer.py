@@ -118,6 +118,7 @@ def test_a_branch_opens(capture: Path) -> None:
     drive(viewing(capture, where=Filter("api == Produce")), steps)
 
 
+@pytest.mark.slow
 def test_the_filter_line(capture: Path) -> None:
     async def steps(pilot: Pilot[None], app: Viewer) -> None:
         await until(pilot, lambda: len(app.shown) == 41)

@@ -91,6 +91,7 @@ def test_cost_of_a_refresh_is_in_proportion(few: tuple[int, int], many: tuple[in
     assert large.of_a_partition < small.of_a_partition * GROWTH_MAX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("few", "many"), [((60, 100), (240, 100)), ((3_000, 1), (12_000, 1)), ((1, 6_000), (1, 24_000))]
 )

@@ -675,6 +675,7 @@ def test_unsubscribe_gives_everything_back(cluster: Cluster, members: Members) -
     until(owns(consumer, 2), consumer)
 
 
+@pytest.mark.slow
 def test_s41_threads_that_commit_seek_and_pause_while_the_group_rebalances(cluster: Cluster, members: Members) -> None:
     """kafka-python 1461, 1522, 1623: also while a callback runs, and when the consumer is closed."""
     fill_both(cluster, 500)

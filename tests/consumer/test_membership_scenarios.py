@@ -559,6 +559,7 @@ class Storm:
             assert member.fetcher.fetching == member.caller.owned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocols", [["classic"], ["consumer"], ["classic", "consumer", "auto"]], ids="-".join)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_storm_ends_with_one_owner_for_each_partition(seed: int, protocols: list[str]) -> None:

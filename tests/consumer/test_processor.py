@@ -279,6 +279,7 @@ def test_all_records_run_again_after_a_seek(cluster: Cluster) -> None:
     assert [record.offset for record in recorder.records] == list(range(7, 20))
 
 
+@pytest.mark.slow
 def test_commits_while_workers_complete_records(cluster: Cluster) -> None:
     """Commits read on the loop thread what workers change."""
     fill(cluster, 100_000, keys=100_000, partition=0)

@@ -156,6 +156,7 @@ class History:
         raise AssertionError(f"stuck at {self.expected} of {self.ends}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(150))
 def test_random_logs_are_read_completely(seed: int) -> None:
     history = History(seed)

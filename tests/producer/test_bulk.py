@@ -94,6 +94,7 @@ def outcome(made: Any, given: ManyColumns, count: int, options: dict[str, Any], 
     return after, too_large, where, order, seen, rows, bodies, accumulators.wakes, accumulators.accumulator.used_bytes
 
 
+@pytest.mark.slow
 @needs_c
 @settings(max_examples=200, deadline=None)
 @given(
@@ -138,6 +139,7 @@ _LONG: dict[str, tuple[ManyColumns, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @needs_c
 @pytest.mark.parametrize("partitions", [0, 1, 4])
 @pytest.mark.parametrize("case", _LONG)

@@ -221,6 +221,7 @@ EFFECTS: list[Effect | None] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_sequence", list(FirstSequence), ids=lambda value: value.name)
 @pytest.mark.parametrize("effect", EFFECTS, ids=str)
 @pytest.mark.parametrize("produce", [12, 13], ids=["by name", "by id"])

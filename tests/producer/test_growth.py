@@ -33,16 +33,19 @@ def growth_with_partitions(sender: type[Sender] = Sender, *, at_once: bool = Fal
     return Growth(500, sender).lines(3_000, at_once=at_once) / few
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("partitions", "at_once"), [(1, True), (10, True), (10, False)])
 def test_cost_does_not_grow_with_records(partitions: int, at_once: bool) -> None:
     assert growth_with_records(partitions=partitions, at_once=at_once) < GROWTH_MAX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [True, False])
 def test_cost_does_not_grow_with_partitions(at_once: bool) -> None:
     assert growth_with_partitions(at_once=at_once) < GROWTH_MAX
 
 
+@pytest.mark.slow
 def test_cost_does_not_grow_with_partitions_of_which_a_request_carries_few() -> None:
     few = Growth(10, max_request_bytes=4_000).lines(3_000, at_once=True)
     assert Growth(500, max_request_bytes=4_000).lines(6_000, at_once=True) < few * GROWTH_MAX
@@ -116,6 +119,7 @@ class LooksAtEveryPartition(Sender):
         return super().turn(now, view)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("queue", "sender", "growth"),
     [

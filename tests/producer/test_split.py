@@ -338,6 +338,7 @@ def test_without_order_and_without_idempotence_too() -> None:
 # -- the embedded cluster
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 @pytest.mark.parametrize("limit", [150, 700, 5_000])
 @pytest.mark.parametrize("idempotence", [None, False])

@@ -204,6 +204,7 @@ def strike(cluster: Cluster, api: ApiKey) -> list[Fault]:
     return [cluster.add_fault(effect, api=api, after=n) for n, effect in enumerate(EFFECTS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("api", [ADD, OFFSETS, END, GROUP_OFFSETS], ids=lambda api: api.name)
 def test_failures_of_one_api(api: ApiKey, protocol: str) -> None:
@@ -216,6 +217,7 @@ def test_failures_of_one_api(api: ApiKey, protocol: str) -> None:
         assert (job.aborted, job.fatal) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_failures_of_the_first_request(protocol: str) -> None:
     """A new producer for each transaction, with the same id. A late InitProducerId of its own may fence it, as in
@@ -258,6 +260,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["old", "new"])
 @pytest.mark.parametrize(("api", "code", "applied", "cost"), REFUSALS)
 def test_refusals_cost_a_transaction_or_the_producer_and_no_record(

@@ -178,10 +178,12 @@ def work_to_read(form: Form, way: Callable[[Reading, int], None], partitions: in
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("way", WAYS_IN)
 class TestSending:
+    @pytest.mark.slow
     def test_partitions(self, name: str, way: Callable[[Sending, int], None]) -> None:
         few, many = (work_to_send(form(name), way, count, 10_000, PER_CALL) for count in (1, 1_000))
         assert many < few * GROWTH_MAX
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("is_drained", [True, False])
     def test_records(self, name: str, way: Callable[[Sending, int], None], is_drained: bool) -> None:
         """That came before, or that wait."""
@@ -195,10 +197,12 @@ class TestSending:
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("way", WAYS_OUT)
 class TestReading:
+    @pytest.mark.slow
     def test_partitions(self, name: str, way: Callable[[Reading, int], None]) -> None:
         few, many = (work_to_read(form(name), way, count, 10_000) for count in (1, 1_000))
         assert many < few * GROWTH_MAX
 
+    @pytest.mark.slow
     def test_records(self, name: str, way: Callable[[Reading, int], None]) -> None:
         one = form(name)
         few, many = (work_to_read(one, way, 10, count) for count in (one.few, one.many))

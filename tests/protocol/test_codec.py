@@ -71,6 +71,7 @@ def test_table(message: Message, version: int, text: str) -> None:
         type(message).decode(data + b"\0", version)
 
 
+@pytest.mark.slow
 @each_class
 def test_round_trips(cls: type[Message]) -> None:
     random = Random(1)
@@ -84,6 +85,7 @@ def test_round_trips(cls: type[Message]) -> None:
         assert cls.decode(b"header" + data, version, 6) == message
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(ALL), st.randoms(use_true_random=False), st.booleans())
 def test_any_message_round_trips(pair: tuple[type[Message], int], random: Random, unknown_tags: bool) -> None:
@@ -102,6 +104,7 @@ def test_any_bytes_decode_or_raise(pair: tuple[type[Message], int], data: bytes)
     assert_decodes_or_raises(cls, data, version)
 
 
+@pytest.mark.slow
 @each_class
 def test_every_prefix_and_many_flipped_bits_decode_or_raise(cls: type[Message]) -> None:
     random = Random(2)

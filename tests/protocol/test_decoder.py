@@ -35,6 +35,7 @@ def decoded(cls: type[Message], version: int, data: bytes, start: int = 0) -> An
         return None
 
 
+@pytest.mark.slow
 @each_class
 def test_random_messages_their_prefixes_and_flipped_bits(cls: type[Message]) -> None:
     random = Random(3)
@@ -74,6 +75,7 @@ def test_any_bytes(pair: tuple[type[Message], int], data: bytes, start: int) -> 
     assert message is None or type(message) is pair[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), st.sampled_from(ALL), st.randoms(use_true_random=False))
 def test_any_change(draw: st.DataObject, pair: tuple[type[Message], int], random: Random) -> None:

@@ -34,6 +34,7 @@ def test_where_a_message_starts_in_a_frame() -> None:
     assert annotate(MetadataRequest, data, 1, 4) == [FieldBytes("topics", "[]Topic", 4, 8, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", declared_messages(), ids=lambda cls: cls.__name__)
 def test_every_byte_belongs_to_one_field(cls: type[Message]) -> None:
     random = Random(3)

@@ -140,6 +140,7 @@ class Odd:
         return "Odd()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", declared_messages(), ids=lambda cls: cls.__name__)
 def test_a_wrong_value_in_any_field_raises(cls: type[Message]) -> None:
     for version in cls.VERSIONS:

@@ -10,6 +10,7 @@ CASES = 3000
 DECODE = Message.decode.__func__  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_broken_messages_are_read_or_refused() -> None:
     readable = sum(fuzzing.check(seed) for seed in range(CASES))
     assert 0.05 < readable / CASES < 0.6, "broken, but not beyond all reading"
@@ -37,6 +38,7 @@ def slow(cls: type[Message], data: BytesLike, version: int, start: int = 0) -> M
     return DECODE(cls, data, version, start)  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decode", [lenient, careless, slow])
 def test_a_decoder_with_a_fault_is_found(decode: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Message, "decode", classmethod(decode))  # type: ignore[arg-type]

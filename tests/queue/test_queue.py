@@ -66,6 +66,7 @@ def test_q63_f28_a_released_message_comes_again_at_once(either: World) -> None:
     assert again.first_sent_at_ms == first.first_sent_at_ms  # F16
 
 
+@pytest.mark.slow
 def test_q63_two_consumers_share_five_hundred_messages(either: World) -> None:
     service = either.service(consumer_receive_buffer_capacity=10, redelivery_timeout_ms=60_000)
     either.redeliverer(service)

@@ -274,6 +274,7 @@ class Model:
         return min([offset for offset, _, _ in self.entries.values()], default=position)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_the_state_agrees_with_a_model(seed: int) -> None:
     random = Random(seed)

@@ -244,6 +244,7 @@ BOMBS: dict[str, tuple[Compression, Callable[[], bytes]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("codec", "bomb"), BOMBS.values(), ids=BOMBS)
 def test_bombs(codec: Compression, bomb: Callable[[], bytes]) -> None:
     """Reject it with little memory: twice the limit, since parts are joined."""

@@ -42,6 +42,7 @@ def expected(given: Sequence[NewRecord], magic: int, base_offset: int) -> list[R
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), magic=st.sampled_from([0, 1, 2, 2]), base_offset=st.integers(0, 2**62))
 def test_round_trip(data: st.DataObject, magic: int, base_offset: int) -> None:
@@ -97,6 +98,7 @@ def test_cut_off_inside(data: bytes) -> None:
         assert read(bytes(shorter), check_crc=False) is None
 
 
+@pytest.mark.slow
 @each_batch
 def test_flipped_bits(data: bytes) -> None:
     """Flip every bit of the first 400 bytes, then every seventh, and read without the checksum.

@@ -54,6 +54,7 @@ def seen(record: Any) -> tuple[object, ...]:
     return tuple(getattr(record, field) for field in FIELDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 @pytest.mark.parametrize("given", LISTS.values(), ids=LISTS)
 def test_all_ways_to_iterate_return_the_same_records(name: str, given: list[NewRecord]) -> None:
@@ -191,6 +192,7 @@ def test_concurrent_readers_get_each_record_once(name: str) -> None:
     assert all(into == sorted(into) for into in found)
 
 
+@pytest.mark.slow
 @needs_c
 @settings(max_examples=150, deadline=None)
 @given(st.data())
@@ -222,6 +224,7 @@ def walked(name: str, data: bytes, position: int, numbers: tuple[Any, ...]) -> o
     return positions, [seen(record) for record in first.records()], first.rows(), rest, cursor.position, columns
 
 
+@pytest.mark.slow
 @needs_c
 @pytest.mark.parametrize("given", LISTS.values(), ids=LISTS)
 def test_columns_of_lists(given: list[NewRecord]) -> None:
@@ -265,6 +268,7 @@ def test_columns(name: str) -> None:
     assert (contents[0], numbers(contents[1]), contents[2]) == (b"\x05", [0, 1, 1, 1], b"1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 @pytest.mark.parametrize("given", LISTS.values(), ids=LISTS)
 def test_some_columns(name: str, given: list[NewRecord]) -> None:

@@ -52,6 +52,7 @@ LISTS: dict[str, list[NewRecord]] = {
 encode_records, decode_records = python.encode_records, python.decode_records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timestamp", [None, 77])
 @pytest.mark.parametrize("records", LISTS.values(), ids=LISTS)
 def test_encoded_records_are_decoded(records: list[NewRecord], timestamp: int | None) -> None:

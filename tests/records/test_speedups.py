@@ -99,6 +99,7 @@ def test_encode_with_offset_deltas() -> None:
     assert accelerated().encode_records(given, 0, [0, 7]) == python.encode_records(given, 0, [0, 7])
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_decode_damaged(data: st.DataObject) -> None:

@@ -357,6 +357,7 @@ def survives(session: Session, frame: bytes) -> None:
     session.deadline()
 
 
+@pytest.mark.slow
 @settings(max_examples=75, deadline=None)
 @given(damages())
 @pytest.mark.parametrize("stage", range(STAGES))
@@ -367,6 +368,7 @@ def test_a_client_survives_damaged_frames(stage: int, damage: tuple[int, int, by
     survives(client, damaged(forward(client, broker), damage))
 
 
+@pytest.mark.slow
 @settings(max_examples=75, deadline=None)
 @given(damages())
 @pytest.mark.parametrize("stage", range(STAGES))

@@ -31,6 +31,7 @@ _FAULTS: list[tuple[Effect, ApiKey]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_no_record_is_lost_and_none_is_accepted_twice(seed: int) -> None:
     random = Random(seed)

@@ -24,6 +24,7 @@ CASES: list[tuple[Break, str, set[str], int, int]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("break_it", "scenario", "kinds", "first", "seeds"), CASES, ids=lambda case: getattr(case, "__name__", "")
 )

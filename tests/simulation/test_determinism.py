@@ -29,6 +29,7 @@ def digests(hash_seed: str) -> dict[str, str]:
     return dict(line.split() for line in done.stdout.splitlines())
 
 
+@pytest.mark.slow
 def test_two_runs_of_a_seed_are_one() -> None:
     here = {name: simulate(name, 7).digest for name in NAMES}
     assert digests("1") == here

@@ -13,6 +13,7 @@ FORMER = [("eager", 710_002), ("newcopiers", 710_012)]
 CASES = [*((scenario, 0) for scenario in GROUP_SCENARIOS), ("share", 2), ("newcopiers", 1), ("classic", 4), *FORMER]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scenario", "seed"), CASES)
 def test_no_anomaly_and_records_are_processed(scenario: str, seed: int) -> None:
     coverage = check(scenario, seed).coverage

@@ -13,12 +13,14 @@ from tests.simulation.replays import check
 FIRST = ("queue-consumer", "queue-tracker", "queue-poison", "queue-rough")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", FIRST)
 def test_no_anomaly_and_messages_are_processed(scenario: str) -> None:
     coverage: Counter[str] = check(scenario, 2).coverage
     assert coverage["queue: handed"] >= coverage["queue: stored"] > 0
 
 
+@pytest.mark.slow
 def test_a_tracker_waits_while_a_transaction_hides_its_tick() -> None:
     """A consumer died in its transaction. The tracker polled without end, because its TICK was overdue."""
     check("queue-consumer", 810_150)
@@ -29,6 +31,7 @@ def test_a_fault_explains_an_error() -> None:
     check("queue-lease", 810_052)
 
 
+@pytest.mark.slow
 def test_processes_are_killed_at_their_steps() -> None:
     """Between START and commit, and wherever else a process waits for a response."""
     steps = Counter[str]()

@@ -92,6 +92,7 @@ def run_hour(sasl: Callable[[World], Sasl], server: SaslServer) -> tuple[int, in
     return sum(broker.connects for broker in metrics.brokers.values()), authenticated
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_hour_of_sessions_of_ten_seconds() -> None:
     server = SaslServer({"alice": "pw"}, session_lifetime_ms=10_000)
@@ -100,6 +101,7 @@ def test_an_hour_of_sessions_of_ten_seconds() -> None:
     assert authenticated > 3 * HOUR / 10
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_hour_of_tokens_that_live_for_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kwire.cluster.connections.DaemonThreads", AtOnce)

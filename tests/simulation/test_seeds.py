@@ -14,6 +14,7 @@ SEEDS = 300
 CASES = [(list(SCENARIOS)[number % len(SCENARIOS)], number // len(SCENARIOS)) for number in range(SEEDS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_anomaly_and_most_records_are_acknowledged(scenario: str) -> None:
     coverage: Counter[str] = sum((check(*case).coverage for case in CASES if case[0] == scenario), Counter())

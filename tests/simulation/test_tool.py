@@ -30,6 +30,7 @@ def test_a_table_of_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert (rows["patient"][0], rows["old"][0], rows["all"][0], rows["all"][3]) == ("2", "1", "3", "0")
 
 
+@pytest.mark.slow
 def test_a_failing_seed_is_cut_down_and_can_be_replayed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

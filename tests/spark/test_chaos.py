@@ -74,6 +74,7 @@ def take_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     spark_without._change.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.name)
 def test_a_protocol_without_a_step_loses_or_doubles_rows(
     cluster: Cluster, requests: TransactionRequests, take_out: pytest.MonkeyPatch, case: Case
@@ -93,6 +94,7 @@ def test_a_protocol_without_a_step_loses_or_doubles_rows(
     assert bool(doubled) == (case.without != COMPLETION)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.name)
 def test_the_same_cases_hold_with_it(cluster: Cluster, requests: TransactionRequests, case: Case) -> None:
     query = Query(requests, case.mode)

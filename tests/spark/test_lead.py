@@ -62,6 +62,7 @@ def requests(cluster: Cluster) -> Iterator[TransactionRequests]:
     found.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cluster", "mode"),
     [("2.7", MIXED), ("v1", MIXED), ("v2", INLINE), ("v2", SIDES), ("v2", MIXED)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -83,10 +84,14 @@ def test_a_failure_in_either_half_of_the_tests_with_brokers_fails(copy: Path, fa
     assert run(copy, "tools/test")[0] == 1
 
 
-def test_unit_and_programs_are_all_tests_without_a_jvm(copy: Path) -> None:
-    last = [run(copy, "tools/test", part)[1][-1] for part in ("unit", "programs")]
-    marks = [line.partition(" -m ")[2] for line in last]
-    assert marks == ["not live and not spark and not programs", "programs and not live and not spark"]
+def test_unit_slow_and_programs_are_all_tests_without_a_jvm(copy: Path) -> None:
+    last = [run(copy, "tools/test", part)[1][-1] for part in ("unit", "slow", "programs")]
+    parts = [line.partition(" -m ")[2] for line in last]
+    marks = ("live", "spark", "programs", "slow")
+    for chosen in product((False, True), repeat=len(marks)):
+        of_test = dict(zip(marks, chosen, strict=True))
+        runs = [part for part in parts if eval(part, {}, of_test)]
+        assert len(runs) == (not of_test["live"] and not of_test["spark"]), (of_test, runs)
 
 
 def test_ci_runs_everything(copy: Path) -> None:
