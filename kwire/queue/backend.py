@@ -158,9 +158,9 @@ def record_envelope(record: Record) -> Envelope:
 
 
 def may_pass(error: KwireError) -> bool:
-    """Return whether what was tried may succeed later.
+    """Return whether a later attempt may succeed.
 
-    A marker that was not delivered is one of these: its message is read and marked again, and a marker that is in the
+    It may if a marker was not delivered: its message is read and marked again, and a marker that is in the
     log twice does no harm. A transaction that was aborted is tried again if its cause may pass.
     """
     if isinstance(error, AbortableError) and isinstance(error.__cause__, KwireError):
@@ -197,7 +197,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        """End the lease once the message is a dead letter, or at once where these are dropped."""
+        """End the lease once the message is a dead letter, or at once where dead letters are dropped."""
 
     @abstractmethod
     async def release(self, delivery: Delivery, delay_ms: int, *, is_counted: bool) -> None:
@@ -213,4 +213,4 @@ class Backend(ABC):
 
     @abstractmethod
     async def close(self, timeout: float | None) -> None:
-        """End the reading and the leases; what is in progress then comes again."""
+        """End the reading and the leases; messages in progress then come again."""

@@ -282,7 +282,7 @@ class Browser:
         return found
 
     async def explain(self, id: str) -> MessageState:
-        """Return where a message is, from the topics. The last news of it counts."""
+        """Return where a message is, by the last record or marker of it in the topics."""
         if not isinstance(id, str) or not id:
             raise wrong_type("id", id, "the id of a message")
         await self._service.resolve()

@@ -220,9 +220,9 @@ class QueueConsumerClient(Generic[M]):
         return 2 * len(self._buffer) <= self._batch and not self._is_fetching and self._backend is not None
 
     async def _look_ahead(self) -> None:
-        """Fetch what is there already, while other workers process what the buffer still has.
+        """Fetch messages that are there already, while other workers process those in the buffer.
 
-        An error comes again where the buffer is empty, and is raised there.
+        Raises no error: it comes again when the buffer is empty, and `receive` raises it.
         """
         if self._now() < self._ahead_at:
             return
@@ -235,7 +235,7 @@ class QueueConsumerClient(Generic[M]):
                 self._ahead_at = self._now() + _AHEAD_SECONDS
 
     def _let_go_overdue(self) -> None:
-        """Count no more what was handed out and lost: a handler that hangs does not stop the queue for good."""
+        """Stop counting messages that were handed out and lost: a hung handler must not stop the queue for good."""
         now = self._now()
         for one in self._in_progress.copy():
             if one.lease.deadline < now or one.is_settled:
@@ -252,9 +252,9 @@ class QueueConsumerClient(Generic[M]):
     # -- settling
 
     def _claim(self, delivery: Delivery) -> None:
-        """Take a message out of what is in progress: of calls that settle it at once, one goes on.
+        """Remove a message from those in progress: of several calls that settle it, only one goes on.
 
-        Takes no lock: to remove it from the set is one step.
+        Takes no lock: removing it from the set is atomic.
         """
         try:
             self._in_progress.remove(delivery)
@@ -349,7 +349,7 @@ class QueueConsumerClient(Generic[M]):
             raise failure
 
     def _observe_end(self, delivery: Delivery) -> None:
-        """Count how long a message was processed that is settled, but not acknowledged."""
+        """Count the processing time of a message that was settled without an acknowledgement."""
         with self._lock:
             if delivery.handed_out_at is not None:
                 self._counters.processing_time.observe(max(0.0, self._now() - delivery.handed_out_at))
@@ -398,8 +398,8 @@ class QueueConsumerClient(Generic[M]):
     async def _ack_many(self, messages: Iterable[M]) -> None:
         """Take these messages off the queue: they are processed. Costs less than `ack` for each.
 
-        Does not wait for the broker, as `ack`. A message that cannot be acknowledged keeps no other from it; then
-        raises the LeaseLostError or SettledError of the first.
+        Does not wait for the broker, as `ack`. If some cannot be acknowledged, the others are; then raises the
+        LeaseLostError or SettledError of the first.
         """
         self.acknowledge_all(messages)
 

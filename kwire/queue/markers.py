@@ -76,7 +76,7 @@ def encode_marker(marker: Marker, format: MarkerFormat = "kwire-1") -> bytes:
     """Return the bytes of a marker.
 
     In "kafka-mq-v1" a RELEASE is a KEEP_ALIVE with its delay, and a TICK a KEEP_ALIVE of the message -1, which nobody
-    has; what only kwire-1 has is left out.
+    has; fields that only kwire-1 has are left out.
     """
     is_own = format == "kwire-1"
     kind, (topic_id, partition, offset), after_ms, key, value, headers, is_uncounted, not_before_ms = marker
@@ -259,12 +259,12 @@ def _varint(number: int) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _rest(number: int) -> bytes:
-    """Return what follows the first byte of a number: neighbours share it."""
+    """Return the bytes of a varint after its first one: neighbouring numbers share them."""
     return _varint(number)
 
 
 def _head(is_own: bool, kind: int) -> bytes:
-    """Return what a marker begins with, up to the tag of its identity."""
+    """Return the first bytes of a marker, up to the tag of its identity."""
     return (b"\x08\x01" if is_own else b"") + (b"\x10" + _varint(kind) if kind else b"") + b"\x1a"
 
 

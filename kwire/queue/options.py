@@ -229,7 +229,7 @@ class QueueOptions:
         return "kafka-mq-redelivery" if self.is_go else f"kwire-mq-tracker-{self.marker_topic}"
 
     def backoff(self, deliveries: int) -> int:
-        """Return the time, in ms, after which a message comes again that was delivered so often in vain."""
+        """Return the back-off, in ms, of a message after this many failed deliveries."""
         return min(self.backoff_ms_max, self.backoff_ms << min(max(0, deliveries - 1), 30))
 
     @classmethod

@@ -102,7 +102,7 @@ class QueueProducerClient:
         )
 
     def _one_of(self, options: SendOptions, duration: str, time: str) -> int:
-        """Return a duration that is given as such, or as the time of its end."""
+        """Return the given duration, or the one that ends at the given time."""
         after, at = options.get(duration), options.get(time)
         assert after is None or isinstance(after, int)
         if not isinstance(at, int):

@@ -111,7 +111,7 @@ class ServiceClient(Generic[P, C]):
 
     @property
     def is_forked(self) -> bool:
-        """Return whether this is a forked child, and the service its parent's."""
+        """Return whether this process is a forked child, and the service belongs to its parent."""
         return self._runtime.is_forked
 
     def check_usable(self) -> None:
@@ -149,7 +149,7 @@ class ServiceClient(Generic[P, C]):
         return self._share_queues
 
     def setup(self) -> TopicSetup:
-        """Return what asks the cluster about topics, for some time."""
+        """Return a `TopicSetup` that asks the cluster until its deadline."""
         if self._is_closed:
             raise ClosedError("the service is closed")
         return TopicSetup(self.options, self._runtime, self.waiter, self.clock.now() + _OPEN_SECONDS)
@@ -251,7 +251,7 @@ class ServiceClient(Generic[P, C]):
             self._members[member] = None
 
     def forget(self, member: QueueConsumerClient[Any] | QueueProducerClient) -> None:
-        """Close this member no more: it is closed."""
+        """Forget a client that is closed, and keep its counts."""
         counted = member.metrics()
         if isinstance(counted, ConsumerCounters):
             counted.in_progress = counted.buffered = 0
@@ -327,7 +327,7 @@ class Service(ServiceClient[Producer, Consumer], BlockingContext):
 
     Messages are acknowledged one by one, in any order. One that is not acknowledged, because its consumer died, comes
     again: with the backend "tracker" a `Tracker` must run somewhere, as `kwire queue tracker` or in a thread; with
-    "share" the brokers see to it.
+    "share" the brokers deliver it again.
     """
 
     waiter = BLOCKING

@@ -1,10 +1,10 @@
 """Queues on share groups: which topic and which share group a queue has, and the configs that the group needs.
 
 Each queue has a topic and a share group. The brokers know which messages are in progress: a lock of
-redelivery_timeout_ms is the lease. They also count deliveries, and archive a record at the limit; what is archived is
-lost to a program. So the limit of the group is higher than max_deliveries, and the consumer that gets a message once
-too often makes it a dead letter. From Kafka 4.4 on the brokers write to the dead letter topic what reaches even that
-limit, if the topic's name begins with the prefix that they want.
+redelivery_timeout_ms is the lease. They also count deliveries, and archive a record at the limit; a program cannot get
+an archived record. So the limit of the group is higher than max_deliveries, and the consumer that gets a message once
+too often makes it a dead letter. From Kafka 4.4 on the brokers write messages that reach even that limit to the dead
+letter topic, if the topic's name begins with the prefix that they want.
 """
 
 from __future__ import annotations

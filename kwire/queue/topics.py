@@ -1,8 +1,8 @@
 """The topics of a queue service: created with the right configuration, or checked.
 
-What the check refuses loses messages or repeats them for ever: markers with the times of the consumers' clocks (F1),
-compaction, which deletes markers and messages of the same key (F5), retention that is shorter than a lease (F4), one
-replica that acknowledges alone (F24).
+The check refuses configurations that lose messages or repeat them for ever: markers with the times of the consumers'
+clocks (F1), compaction, which deletes markers and messages of the same key (F5), retention that is shorter than a lease
+(F4), one replica that acknowledges alone (F24).
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The redelivery tracker: a member of a group that reads markers and sends again what nobody works on any more.
+"""The redelivery tracker: a group member that reads markers, and sends messages again that nobody works on.
 
 Any number of trackers share the partitions of the markers topic. For each of its partitions a tracker has a
-`TrackerState`, and a producer whose transactional id is the partition's: to open it fences the tracker that had the
-partition before, wherever that is. After that the tracker reads from the committed offset, and writes a TICK. When it
-has read that back, it knows every marker that counts, and begins to redeliver.
+`TrackerState`, and a producer whose transactional id is the partition's: opening it fences the tracker that had the
+partition before, in any process. After that the tracker reads from the committed offset, and writes a TICK. When it has
+read that back, it knows every marker that counts, and begins to redeliver.
 
 A redelivery is one transaction: the message in the queue topic, or in the dead letter topic, the END of the old
 message, and the group's offset. It happens as a whole or not at all, and only by the tracker that has the partition.
-A transaction that fails is aborted, and its messages are tried again one by one, so that one that no topic takes keeps
-no others waiting. If the abort fails, too, the transaction may be committed: the partition is opened anew.
+A transaction that fails is aborted, and its messages are tried again one by one, so that a message that no topic takes
+holds up no others. If the abort fails, too, the transaction may be committed: the partition is opened anew.
 """
 
 from __future__ import annotations

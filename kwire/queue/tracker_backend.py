@@ -4,8 +4,8 @@ The order of a batch: read, keep the messages of this queue, write a START for e
 commit the position, hand out. A failure before all STARTs are stored goes back to where the read began: nothing is
 handed out untracked. If the commit fails, the next fetch commits again, and marks nothing again: with each new START
 one more lease could end, and leave one more copy of the message. It forgets messages that are another consumer's by
-then, and those whose lease is over. A commit that a rebalance refuses is no error for the caller. The START of a
-message that another consumer reads again is no harm, since its own START replaces it; an END would be.
+then, and those whose lease is over. A commit that a rebalance refuses is no error for the caller. If another consumer
+reads a message again, an old START does no harm, since the new START replaces it; an END would.
 
 A marker goes to the partition that the START of its message went to, even if partitions were added since. Keep-alives
 go out every third of the timeout, from the START on, until the message is settled or has been processed for
@@ -309,7 +309,7 @@ class TrackerBackend(Backend):
     async def _times_before(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return when the last record before each position was stored, by the broker's clock.
 
-        What was not found in time has the time 0: then everything that is there is read again.
+        Where none was found in time it is 0: then everything that is there is read again.
         """
         times = dict.fromkeys(positions, 0)
         if not positions:
@@ -343,7 +343,7 @@ class TrackerBackend(Backend):
         return positions
 
     def _is_new(self, record: ConsumerRecord) -> bool:
-        """Return whether a record is neither read for its id only nor a duplicate."""
+        """Return False for a duplicate, and for a record that is read only for its id."""
         window = self._windows[record.partition]
         envelope = Envelope.read(record.headers)
         if (
@@ -442,7 +442,7 @@ class TrackerBackend(Backend):
                 await self._refuse(record)
 
     async def _refuse(self, record: ConsumerRecord) -> None:
-        """Make a message a dead letter that no marker could hold: it would be read for ever."""
+        """Make a dead letter of a message that no marker can hold: it would be read for ever."""
         _log.error("queue %s: message at %d/%d is too large to be marked", self._group, record.partition, record.offset)
         self._counters.dead_lettered += 1
         if self._options.dead_letters:
@@ -515,8 +515,8 @@ class TrackerBackend(Backend):
     async def _rewind(self) -> None:
         """Go back to where the last read began, of partitions that are still assigned.
 
-        With transactions it may be that the last one was committed, though its end was not seen: then its messages are
-        marked, and their time may even be over. So a new producer ends it, and the group's position decides.
+        The last transaction may have been committed without a response: then its messages are marked, and their leases
+        may even be over. So a new producer ends it, and the group's position decides.
         """
         assigned = set(self._records.assignment())
         targets = {key: offset for key, offset in self._again.items() if key in assigned}
@@ -670,7 +670,7 @@ class TrackerBackend(Backend):
                 continue
             if one.handed_out_at is None or now - one.handed_out_at <= limit:
                 alive.append(one)
-            else:  # its lease ends, though that of its neighbours goes on
+            else:  # its lease ends, while the lease of its neighbours goes on
                 one.lease = one.lease.copy()
         if not alive:
             return

@@ -4,15 +4,15 @@ A message in progress is a slot: numbers in arrays, and the bytes of its START, 
 million messages cost less than 300 bytes each beside their payload. Three ways lead to a slot, as in kafka-mq-go's
 redelivery tracker: by the message's place, by the offset of its START, by its deadline. STARTs come in the order of
 their offsets, so that the second is a plain queue. Deadlines lie in stretches of a quarter of a second; only those of
-the earliest ones are in a heap. Nothing is searched: what refers to a slot that has ended or moved is dropped when it
-comes up, and rebuilt when most of it is void.
+the earliest ones are in a heap. Nothing is searched: an entry for a slot that has ended or moved is dropped when its
+turn comes, and a structure is rebuilt when most of its entries are void.
 
 The clock is the broker's. `clock_ms` is the greatest append time seen, and never runs backwards. It is compared with
 `now`, the caller's monotonic seconds, for one purpose: an append time that jumps by more than `clock_jump_ms` against
 it (another broker leads the partition, and its clock is wrong) is distrusted. The clock then goes on at the pace of
-`now`, and later append times are read with the difference. In replay there is no pace to compare with: there, only a
-time that is so much smaller than the one before is distrusted. Nothing becomes due but by a marker: where none comes,
-the tracker writes a TICK (`tick_due`).
+`now`, and later append times are read with the difference. In replay there is no pace to compare with: only a time that
+is so much smaller than the last one is distrusted. Only a marker makes messages due: where none comes, the tracker
+writes a TICK (`tick_due`).
 
 Replay barrier: `begin(barrier)` has the offset of a TICK that this tracker wrote after its predecessor was fenced.
 Until it is read back nothing is due: the END of a message that seems to be due may still be on its way.

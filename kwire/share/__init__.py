@@ -14,7 +14,7 @@
     explain           why there are no records
     metrics           `ShareConsumerMetrics`
 
-The loop thread decodes no records, and fetches none that no poll wants: a lock that ticks while nobody works costs a
+The loop thread decodes no records, and fetches none that no poll wants: a lock that runs while nobody works costs a
 delivery.
 
 Imports: cluster, consumer, protocol, records.

@@ -302,7 +302,7 @@ class AcquiredRecords:
     def settle(self, offset: int, type: AcknowledgeType) -> None:
         """Choose `type` for a record whose block ends, unless the block has chosen something final.
 
-        A lock that has ended is not raised: the block may have raised itself. The result says it, as for an
+        Raises nothing for a lock that has ended: the block may have raised. The result reports it, as for an
         acknowledgement that the broker refuses.
         """
         if not self.is_explicit:
@@ -390,7 +390,7 @@ class AcquiredRecords:
             return sorted(offset for offset in self._in_hand if not self.is_lost(offset))
 
     def drop_lost(self) -> None:
-        """Forget what is in hand and whose lock has ended: nothing can be acknowledged there."""
+        """Forget records in hand whose lock has ended: they cannot be acknowledged."""
         if self._in_hand or self._renewed:
             with self._lock:
                 for place in (self._in_hand, self._renewed):

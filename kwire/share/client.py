@@ -4,8 +4,8 @@ Public methods here never wait. Those that wait are coroutines with a leading un
 (`kwire.cluster.waiting`), and each face gives them their public names.
 
 The `ShareFetcher` and the `ShareMembership` run on the loop thread and post `AcquiredRecords` into the `ShareBuffer`.
-Records are decoded here, on the caller's thread. One lock guards what is here; the loop thread never takes it, and
-nobody holds it while he waits.
+Records are decoded here, on the caller's thread. One lock guards what is here; the loop thread never takes it, and no
+thread holds it while it waits.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
 # The longest wait in seconds without a check: a missed wake-up would cause a delay, not a hang.
 _WAIT_MAX = 1.0
-# The next records are fetched while the caller works on the last ones, if he takes less than this part of a lock for
-# a poll: their locks then hardly tick before he gets them, and nobody else could have done them much sooner.
+# The next records are fetched while the caller works on the last ones, if polls come within this part of a lock: little
+# of the new locks is lost then, and nobody else could have processed the records much sooner.
 _AHEAD_FRACTION = 1 / 20
 
 OnAcknowledged = Callable[[Mapping[TopicPartition, Sequence[int]], KwireError | None], object]
@@ -183,7 +183,7 @@ class ShareConsumerClient(TelemetryMethods):
             self._runtime.call_soon(self._membership.subscribe, names)
 
     async def _unsubscribe(self) -> None:
-        """Leave the group. What is in hand may still be acknowledged; what was not yet polled is released."""
+        """Leave the group. Records in hand may still be acknowledged; records not yet polled are released."""
         with self._lock:
             self._check_usable()
             self._topics = ()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kwire.share.fetcher import ShareFetcher
     from kwire.share.membership import ShareMembership
 
-# Of the time to close, what the acknowledgements may take at most; the rest is for leaving the group.
+# The part of the time to close that acknowledgements may take; the rest is for leaving the group.
 CLOSE_FRACTION = 0.5
 
 

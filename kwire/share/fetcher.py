@@ -1,10 +1,10 @@
 """The share consumer's state machine: when to fetch from which broker, and which acknowledgements go along.
 
 Nothing is fetched unless a poll wants records and has none: each acquired record has a lock that ends, and a delivery
-that counts. One request per broker is in flight, ShareFetch or ShareAcknowledge. Acknowledgements ride on a ShareFetch
-where one is due, otherwise a ShareAcknowledge carries them; renewals always go by the latter, since a ShareFetch waits
-at the broker. They go to the broker that the records came from, and fail if it no longer leads the partition or has
-dropped the session: the locks were its own (KIP-932).
+that counts. One request per broker is in flight, ShareFetch or ShareAcknowledge. A ShareFetch that is due carries
+acknowledgements, otherwise a ShareAcknowledge does; renewals always need a ShareAcknowledge, since a ShareFetch waits
+at the broker. Acknowledgements go to the broker that the records came from, and fail if it no longer leads the
+partition or has dropped the session: the locks were its own (KIP-932).
 
     batch_optimized   all brokers get a request at once, and send whole batches
     record_limit      one broker after the other gets a request, so that no more than max_poll_records are acquired
@@ -308,7 +308,7 @@ class ShareFetcher:
         return None
 
     def _due(self, node: _Node, now: float) -> list[PendingAcknowledgements]:
-        """Return what can be sent now; the rest backs off."""
+        """Return the acknowledgements that can be sent now; the others back off."""
         for one in node.waiting:
             if one.not_before > now:
                 self._wake_at(one.not_before)
@@ -518,7 +518,7 @@ class ShareFetcher:
     def _handle_partition_error(
         self, key: SharePartition, name: str | None, code: int, message: str | None, view: ClusterView
     ) -> None:
-        """Raise what waiting does not cure, once; metadata cures the rest."""
+        """Raise an error that waiting does not end, once; newer metadata ends the others."""
         error = broker_error(code, message, api="ShareFetch", topic=name, partition=key.partition)
         is_lasting = code == ErrorCode.CORRUPT_MESSAGE or not error.is_retriable
         if is_lasting and code not in _LEADER_CODES and key not in self._refused:
@@ -700,7 +700,7 @@ class ShareFetcher:
     # -- locks
 
     def _check_locks(self, now: float) -> None:
-        """Send what was chosen long ago, and renew the locks of what is still in hand."""
+        """Send acknowledgements that were chosen long ago, and renew the locks of records in hand."""
         if not self._held:
             return
         lock_seconds = (self.lock_ms or 30_000) / 1000
