@@ -17,8 +17,8 @@ _log = logging.getLogger("kwire.consumer")
 class AutoCommit:
     """A `StateMachine`: commits what `processed` returns, every `interval` seconds, where it has changed.
 
-    One commit at a time. A failure is logged, and the next interval tries again with what is newest then. What was
-    stored after a commit without a response is sent once more, when the old one is no longer to be expected.
+    One commit at a time. A failure is logged, and the next interval tries again with what is newest then. Offsets
+    stored after a commit without a response are sent once more, when that commit can no longer arrive.
     """
 
     def __init__(

@@ -239,7 +239,7 @@ class ClassicMembership(GroupMember):
         self._check_round()
 
     def _check_round(self) -> None:
-        """Demand another round if the last one was made from what is no longer so."""
+        """Demand another round if the subscription or the partitions have changed since the last one."""
         if self._demand is None and self._topics != self._joined_topics:
             self._demand_rejoin("the subscription changed")
         is_watching = self._demand is None and self._watches_partitions
@@ -360,7 +360,7 @@ class ClassicMembership(GroupMember):
                 if is_unchanged:
                     self._reset("the coordinator does not know this member", keep_id=False)
                 if not sent[0]:
-                    self._back_off(now)  # with no id there was none to be unknown
+                    self._back_off(now)  # no id was sent, so no membership has ended
             case ErrorCode.ILLEGAL_GENERATION:
                 self._reset("the generation is over", keep_id=True)
             case ErrorCode.FENCED_INSTANCE_ID:
@@ -560,8 +560,8 @@ class ClassicMembership(GroupMember):
     def _review_request(self) -> PendingRequest:
         """Compare the group's assignment with the metadata: for a static leader that came back to it (KIP-814).
 
-        It did not make the assignment, and cannot know of which metadata it was made. Java's leader takes that of now
-        for it, so that partitions that were added while it was away have no owner until the next rebalance.
+        It did not make the assignment, and cannot know of which metadata it was made. Java's leader assumes the current
+        metadata, so that partitions that were added while it was away have no owner until the next rebalance.
         """
         self._must_review = False
         generation = self.epoch
@@ -610,7 +610,7 @@ class ClassicMembership(GroupMember):
             self.state = MemberState.UNJOINED
 
     def _reset(self, reason: str, *, keep_id: bool) -> None:
-        """The generation is over for this member: what it owned belongs to others."""
+        """End the generation for this member: what it owned belongs to others."""
         _log.info("group %s, generation %d: %s", self.options.group, self.epoch, reason)
         self._end_round()
         self.set_generation(self.member_id if keep_id else "", -1)
@@ -624,7 +624,7 @@ class ClassicMembership(GroupMember):
         self.fail(error, self._now)
 
     def _request_failed(self, error: KwireError, now: float) -> None:
-        """The connection, the time or the version made a request of a round fail."""
+        """Handle a request of a round that failed: by its connection, its timeout or its version."""
         if isinstance(error, BrokerError) or not error.is_retriable:
             self._fail(error.at(group=self.options.group))
         else:

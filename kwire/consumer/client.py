@@ -355,7 +355,7 @@ class ConsumerClient(TelemetryMethods):
 
     @abstractmethod
     def _new_batch(self, pieces: list[RecordSlice], taken_from: list[HandedOut]) -> PolledBatch:
-        """Return a batch of the face, which `commit` of its own may be called on."""
+        """Return a batch of the face, with the `commit` of the face."""
 
     async def _poll_arrow(
         self,
@@ -491,7 +491,7 @@ class ConsumerClient(TelemetryMethods):
         self._release_old_batches()
 
     def _end_read(self, *, is_iteration: bool) -> None:
-        """The program gets records, or none."""
+        """Note that the program gets records, or none."""
 
     def _take_step(self, step: RebalanceStep) -> None:
         """Take a step of a rebalance from the loop thread. The caller holds the lock."""

@@ -4,8 +4,8 @@ One OffsetCommit is in flight at a time. Commits that are requested meanwhile me
 is sent, and the callers of older ones get its result. So no older offset follows a newer one, also not
 when a request is repeated. An error while offsets are looked up is never "no offset": that would lead to a reset.
 
-A commit without a response is one that the coordinator may yet carry out, after a newer one that came by another
-connection: then the older offset would be the last. `overtaken` returns what to commit once more, later.
+The coordinator may still carry out a commit without a response, after a newer one that came by another connection: then
+the older offset would be the last. `overtaken` returns the offsets to commit once more, later.
 
 The member of the group sets `generation`, `owned` and `member`; a consumer that assigns partitions itself has none of
 them, and commits with generation -1.
@@ -184,7 +184,7 @@ class CommitManager:
     ) -> None:
         """Commit offsets; `on_done` gets the error of each partition, or None for it, once.
 
-        With `retries` what may pass is tried again until `deadline`, a time of the loop. `before_revoke` is for the
+        With `retries` errors that may pass are retried until `deadline`, a time of the loop. `before_revoke` is for the
         commit that a rebalance waits for: it fails what only a later commit could have stored.
         """
         commit = _Commit(set(offsets), on_done, deadline, retries, before_revoke)

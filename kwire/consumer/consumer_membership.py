@@ -43,7 +43,7 @@ from kwire.protocol.messages.consumer_group_heartbeat import (
 
 _log = logging.getLogger("kwire.consumer")
 
-# v0 has the coordinator make the member's id, which a lost response would leave behind as a member that nobody is.
+# v0 has the coordinator make the member's id, and a lost response would leave behind a member without a process.
 _VERSION_MIN = 1
 _JOIN_EPOCH = 0
 _LEAVE_EPOCH = -1
@@ -111,7 +111,7 @@ class ConsumerMembership(GroupMember):
         # A target was reached. The coordinator waits to hear so, even if the same partitions were owned before.
         self._must_report = False
         self._unreleased_since: float | None = None
-        self._error_polls = -1  # the poll that got the last error that is no end
+        self._error_polls = -1  # the poll that got the last error that did not end the membership
         self._outbox: list[PendingRequest] = []
         self._now = 0.0
         context.commits.is_epoch = True
@@ -213,13 +213,13 @@ class ConsumerMembership(GroupMember):
         self._forget_sent()
 
     def _forget_sent(self) -> None:
-        """The coordinator may not have what was sent: the next heartbeat has all."""
+        """Have the next heartbeat send all: the coordinator may not have what was sent."""
         self._must_be_full = True
         self._sent_topics = self._sent_regex = None
         self._sent_owned = None
 
     def _fence(self, reason: str) -> None:
-        """The coordinator has dropped this member: what it owned belongs to others."""
+        """Lose everything: the coordinator has dropped this member, and others own its partitions."""
         _log.info("group %s, epoch %d: fenced: %s", self.options.group, self.epoch, reason)
         self._move(MemberState.FENCED)
         self._drop_membership()
@@ -381,7 +381,7 @@ class ConsumerMembership(GroupMember):
             self._move(MemberState.STABLE)
 
     def _heartbeat_failed(self, error: KwireError, now: float) -> None:
-        """The connection, the time or the version made a heartbeat fail. The membership lives on."""
+        """Handle a heartbeat that failed by its connection, its timeout or its version. The membership lives on."""
         if isinstance(error, UnsupportedVersionError):
             self._unsupported(error)
         elif isinstance(error, BrokerError) or not error.is_retriable:
@@ -431,7 +431,7 @@ class ConsumerMembership(GroupMember):
                 self._fail(error)
 
     def _unreleased(self, error: KwireError, now: float) -> None:
-        """Wait for the session of the process that had this instance id before to end."""
+        """Wait for the end of the session of the process that had this instance id before."""
         if self._unreleased_since is None:
             self._unreleased_since = now
             _log.warning(

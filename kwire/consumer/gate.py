@@ -1,8 +1,8 @@
 """The poll gate: whether the program may be using records that were handed out.
 
-The gate is closed from the moment in which `poll` returns records, or an iteration its next ones, until the program
-polls again. What takes partitions away waits for an open gate, so that nobody works on records of partitions that
-another member has by now. The `PollTimer` bounds how long the gate may be closed (max_poll_interval_ms).
+The gate is closed from when `poll` or an iteration returns records until the program polls again. What takes partitions
+away waits for an open gate, so that nobody works on records of partitions that another member has by now. The
+`PollTimer` bounds how long the gate may be closed (max_poll_interval_ms).
 
 | event                                   | gate                            | timer     |
 |-----------------------------------------|---------------------------------|-----------|
@@ -52,13 +52,13 @@ class PollGate:
         self.timer.poll_began()
 
     def leave(self, now: float, *, has_records: bool) -> None:
-        """The program gets records, or none."""
+        """Note that the program gets records, or none."""
         self.is_open = not has_records
         self._closed_at = now
         self.timer.poll_ended(now)
 
     def allow(self, now: float) -> None:
-        """The program has no use for its records any more, but does not poll yet."""
+        """Note that the program does not need its records any more, but does not poll yet."""
         self._open(now)
         self.timer.poll_ended(now)
 

@@ -357,8 +357,8 @@ class Steps:
 class Departure:
     """The request that leaves a group: one attempt where the member's requests go, one on a connection of its own.
 
-    The first may be stuck behind a response that never comes. To leave twice is harmless: the second is refused. The
-    end is a response, or the failure of both, or `LEAVE_SECONDS_MAX`. `request(connection, on_done)` makes one.
+    The first may be stuck behind a response that never comes. Leaving twice is harmless: the second request is refused.
+    The end is a response, or the failure of both, or `LEAVE_SECONDS_MAX`. `request(connection, on_done)` makes one.
     """
 
     def __init__(

@@ -220,7 +220,7 @@ class ParallelCalls(ABC, Generic[R]):
             raise self._error
 
     async def _begin_run(self) -> None:
-        """Do what must be done before the first poll: nothing, for most."""
+        """Prepare for the first poll; most processors need nothing."""
 
     async def _finish(self) -> None:
         partitions = self._queue.partitions()

@@ -5,8 +5,8 @@
     workers                  threads, tasks or processes: call the function (`workers`)
     loop thread              commits: the consumer takes `Processor.processed` in place of what was polled
 
-Confluent's Parallel Consumer for Java is the model, and the format in which commits remember what was processed above
-the committed offset is its own (`offset_map`).
+The model is Confluent's Parallel Consumer for Java. Commits remember in its format (`offset_map`) which records above
+the committed offset were processed.
 """
 
 from __future__ import annotations

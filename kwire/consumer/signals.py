@@ -34,8 +34,8 @@ def stop_on_signals() -> Iterator[threading.Event]:
     """Within the block, SIGTERM and SIGINT set the event, and end the work of all consumers, those made later too.
 
     Iterations, `handle` and the `run` of processors end, and polls return at once. A second signal acts as it did
-    before the block: the first Ctrl-C ends the work, the second interrupts it. For the main thread, as all handlers of
-    signals.
+    before the block: the first Ctrl-C ends the work, the second interrupts it. Only for the main thread, as all signal
+    handlers.
 
     >>> with kwire.stop_on_signals() as stop:                                # doctest: +SKIP
     ...     while not stop.is_set():

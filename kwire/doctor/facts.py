@@ -82,7 +82,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """How far this machine's clock is ahead of another one (ms), where that one stands, and how exact this is."""
+    """How far this machine's clock is ahead of another one (ms), whose clock that is, and the error of this offset."""
 
     source: str
     ahead_ms: float

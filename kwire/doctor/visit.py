@@ -148,7 +148,7 @@ class Visitor:
                 return  # not authorized, or an old broker: unknown
 
     def _ask_for_much(self, endpoint: Endpoint, link: Link) -> None:
-        """Have more than one packet, then 64 kB, sent both ways: a path with a wrong MTU loses them."""
+        """Send more than one packet, then 64 kB, and have as much sent back: a path with a wrong MTU loses them."""
         version = link.version(MetadataRequest)
         if version < _NO_CREATION_SINCE:
             return

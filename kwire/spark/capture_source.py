@@ -1,7 +1,7 @@
 """`format("kwire.capture")`: captures of the network as a table, one row for each exchange.
 
 `load` takes files, folders and globs (`files`). A task reads a file: a connection may begin anywhere in a file and end
-in any packet after it, so a file cannot be split without losing what the first part taught (clients, topic names,
+in any packet after it, so a file cannot be split without losing what the first part told (clients, topic names,
 requests in flight). Rotated captures (`tcpdump -C`, `kwire tap --rotate`) are the way to many tasks.
 
 Options, beside the path:

@@ -16,7 +16,7 @@ whose name is the lead's transactional id.
 A side transaction that is decided may end before it is completed, if its driver stays down for longer than the
 transaction's time-out. Brokers then refuse to commit it, always: this is noticed, and `onInDoubt` says what to do.
 
-`LeadTransaction` runs in the driver's Python worker, without Spark: `requests` and `reach` are its only ways out.
+`LeadTransaction` runs in the driver's Python worker, without Spark: it acts only through `requests` and `reach`.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class LeadTransaction:
     def commit(self, batch: BatchId, parts: Sequence[Prepared], *, clears: bool = True) -> bool:
         """Make the rows of the batch visible, unless they are. Safe to repeat.
 
-        `clears`: a dead run may have left transactions open; those of tasks that lost are looked for wherever there are
-        sides. Return whether they were cleared: not by a batch that was decided before.
+        `clears`: abort also what a dead run may have left open. If the batch has sides, what losing tasks left open is
+        aborted in any case. Return whether this was done: not for a batch that was decided before.
         """
         lead = self._requests.begin(self._prefix, min(_LEAD_TIMEOUT_MS, self._options.transaction_timeout_ms))
         self._reach(fault_points.LEAD_INITIALIZED)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from kwire.net import Clock
 from kwire.spark.option_parsers import TopicPartition
 
-# Of each partition, in a sample: enough for hundreds of common records, and for a mean of any others.
+# The size of a sample of one partition: hundreds of records of the usual size, enough for a mean of any others.
 SAMPLE_BYTES = 64 * 1024
 # Seconds after which a sample is taken again. A topic's records rarely change their size for good.
 _FRESH_S = 30.0

@@ -89,7 +89,8 @@ def batches(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.Rec
 def seldom_collected() -> Iterator[None]:
     """Collect garbage after 50,000 new objects, not after 700 as by default.
 
-    A decoded batch of records is many objects, and none of them is garbage soon: to look for some took half the time.
+    A decoded batch of records is many objects, none of which is garbage soon: the search for garbage took half the
+    time.
     """
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS_MAX, *before[1:])

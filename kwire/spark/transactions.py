@@ -201,7 +201,7 @@ class TransactionRequests(Noun):
     async def _end(self, transactions: Sequence[OpenTransaction], *, is_commit: bool) -> dict[str, KwireError | None]:
         """Commit or abort transactions in parallel. Return the error of each, None for success.
 
-        To commit one again that was committed succeeds, and to commit one that has timed out never does.
+        Committing a transaction twice succeeds; committing one that has timed out never succeeds.
         """
         found: dict[str, KwireError | None] = {}
         for version in sorted({one.version for one in transactions}):

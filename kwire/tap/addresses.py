@@ -40,7 +40,7 @@ def may_name_brokers(key: int, version: int) -> bool:
 def rewritten(frame: Frame, key: int, version: int, translate: Translate) -> bytes | None:
     """Return the response with the tap's addresses, or None if nothing in it changes.
 
-    Raises DecodeError for a response that kwire cannot read: a client that got it as it is would go past the tap.
+    Raises DecodeError for a response that kwire cannot read: a client that got it unchanged would bypass the tap.
     """
     correlation_id, response = decode_response(frame, api(key).request, version)
     changes = _limit_versions(response) if key == ApiKey.API_VERSIONS else _translate(response, translate)

@@ -118,7 +118,7 @@ class Library:
         return near, Answer(found.name, version, "nearest", text)
 
     def _forget(self, one: _Recorded, key: ApiKey) -> None:
-        """Take a response that was given from those for alike requests, which are given in their order."""
+        """Remove a response that was given from the responses to alike requests, which are given in order."""
         alike = self._alike[key, _text(one.fields)].recorded
         if len(alike) > 1 and one in alike:
             alike.remove(one)
@@ -300,7 +300,7 @@ class Playback(BackgroundServer):
         self._on_answer(answer)
 
     def _translate(self, host: str, port: int) -> tuple[str, int]:
-        """Return where clients find a broker of the capture; the first that is named is where they are."""
+        """Return where clients find a broker of the capture: the first one that is named, at the bootstrap address."""
         address = self._listeners.get((host, port))
         if address is None:
             address = self._first

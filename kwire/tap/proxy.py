@@ -348,7 +348,7 @@ class Proxy:
             if request.disturbance.throttle_ms:
                 passed = _throttled(passed, request.key, version, request.disturbance.throttle_ms)
         except KwireError as error:
-            # The client would go past the tap with addresses that the tap could not replace.
+            # The client would bypass the tap by addresses that the tap could not replace.
             name = api(request.key).name
             self._on_remark(f"{link.connection}: the {name} v{version} response cannot be read: {error}; closed")
             self._end(link, link.client, self._clock.now())
@@ -394,7 +394,7 @@ class Proxy:
         return None
 
     def _translate(self, host: str, port: int) -> Address:
-        """Return where the tap listens for a broker; the first time it begins to."""
+        """Return where the tap listens for a broker; begin to listen there the first time."""
         address = self._listeners.get((host, port))
         if address is None:
             listener = self._selector.listen(self._listen_host, 0, tls=self._tls_in)

@@ -1,8 +1,8 @@
 """Replay the requests of a capture to a broker: `replay`. `kwire replay --to` is its face.
 
 Each captured connection gets one of its own, to the broker with the same node id if the live cluster has one, else to
-the bootstrap broker. A request waits until every response that came before it in the capture has come now, so what
-depended on a response still follows it; requests that were in flight together are again.
+the bootstrap broker. A request waits until every response that came before it in the capture has come now, so a request
+that depended on a response still follows it; requests that were in flight together are so again.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ leads from a member to one with two partitions fewer. Among such results it is o
 an owner move first, and in the end a partition that moved goes home if its owner can give another for it.
 
 Kafka's general algorithm tries one partition after the other, without chains; it balances less and moves more. Here
-whole topics are levelled, because the partitions of a topic are alike to all subscribers but their owners: the fullest
+whole topics are levelled, because only owners prefer some partitions of a topic to others: the fullest
 member with a partition of the topic gives one to the emptiest subscriber, until they differ by one at most. Few chains
 remain after that.
 

@@ -24,7 +24,7 @@ from kwire.consumer.assignors.assignor import (
 
 
 class RangeAssignor(Assignor):
-    """Divide each topic by itself. The first members get one partition more where it does not come out even."""
+    """Divide each topic by itself. If the division leaves a remainder, the first members get one partition more."""
 
     name = "range"
 

@@ -148,7 +148,7 @@ def owners_of(
 def without_transfers(
     assigned: Mapping[str, Sequence[TopicPartition]], claims: Mapping[str, Claim]
 ) -> dict[str, list[TopicPartition]]:
-    """Leave out what another member still has, unless the member that gets it has it by a newer generation.
+    """Leave out partitions that another member still has, unless their new owner claims them by a newer generation.
 
     Members work on while they learn of their assignment: the new owner could begin before the old one ends. When the
     old owner has given the partition up, it joins again, and then the partition is free.
