@@ -422,7 +422,7 @@ class ClassicMembership(GroupMember):
         """Watch the partitions of the member's topics, as a leader does: the coordinator divided them (KIP-848).
 
         The group may become a classic one without another round: when a static member of the classic protocol takes
-        the place of the last one of KIP-848. It has a leader then, which does not know that it is.
+        the place of the last one of KIP-848. Its leader then does not know that it leads.
         """
         self._group_topics = self._topics
         self._assigned_from = self._watch.racks(self._group_topics)

@@ -476,7 +476,7 @@ class CommitManager:
         """Handle the failure of a whole request: of the connection, of the lookup of the coordinator, of its build."""
         entries, self._in_flight = self._in_flight, {}
         self._unanswered.update(entries)
-        if not entries:  # it was not made, so that it would have had what waits
+        if not entries:  # no request was made; it would have had what waits
             entries, self._pending = self._pending, {}
         may_pass = error.is_retriable and not isinstance(error, ClosedError)
         if may_pass:
@@ -598,7 +598,7 @@ class CommitManager:
                 found[name, one.partition_index] = one.error_code, offset
         for lookup in lookups:
             key = lookup.request.topic, lookup.request.partition
-            # A partition that the response lacks was not looked up: that it has no offset would have to be there.
+            # A partition that the response lacks was not looked up: the response would say that it has no offset.
             code, offset = found.get(key, (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
             code = group_code or code
             if code:

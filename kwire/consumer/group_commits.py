@@ -70,7 +70,7 @@ class CommittingClient(ConsumerClient):
     # -- what was processed
 
     def _mark_in_hand(self) -> None:
-        """Count what the program got as processed, unless it marks that itself. The caller holds the lock."""
+        """Count the program's records as processed, unless it marks them itself. The caller holds the lock."""
         self._iterating = None
         is_marked = self._options.commit == "marks"
         in_hand, self._in_hand = self._in_hand, []

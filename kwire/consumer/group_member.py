@@ -269,7 +269,7 @@ class Steps:
         self._post("assign", partitions)
 
     def lose(self, then: Callable[[float], object], now: float) -> None:
-        """Give everything up at once: it belongs to others already. What the caller is doing ends first."""
+        """Give up all partitions at once: others own them already. What the caller is doing ends first."""
         self.forget()
         self._outstanding = [step for step in self._outstanding if step.kind != "prepare"]
         revoked = {key for step in self._outstanding if step.kind == "revoke" for key in step.partitions}

@@ -84,7 +84,7 @@ class RebalancingClient(CommittingClient):
     def _check_only_reader(self, what: str) -> None:
         """Raise GroupError if another caller reads at this moment: with commit="auto" that loses records.
 
-        Each of them would count what the other has in hand as processed.
+        Each caller would count as processed the records that the other has in hand.
         """
         if self._commits is None or self._options.commit != "auto":
             return
@@ -124,7 +124,7 @@ class RebalancingClient(CommittingClient):
                 self._runtime.dispatch(pending, list(item.partitions))
 
     def _step_waits(self) -> None:
-        """Have an iteration come by, and do steps here that need nothing of the program. Never waits for the lock."""
+        """Interrupt an iteration, and do the steps that need nothing of the program. Never waits for the lock."""
         self._reading = None
         if self._options.callbacks == "background":
             self._runtime.dispatch(self._run_in_background)

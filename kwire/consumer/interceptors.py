@@ -96,7 +96,7 @@ class ConsumerInterceptors(Interceptors[ConsumerInterceptor]):
                 log.exception("%s.on_commit raised", type(interceptor).__name__)
 
     def close_soon(self) -> None:
-        """Close the interceptors, after what `committed` told before."""
+        """Close the interceptors, after the calls for earlier commits."""
         self.dispatch(self.close)
 
 

@@ -23,7 +23,7 @@ _consumers: WeakSet[Stoppable] = WeakSet()
 
 
 def stop_with_signals(consumer: Stoppable) -> None:
-    """Have `stop_on_signals` stop a new consumer: at once, if a block that runs has got its signal before."""
+    """Have `stop_on_signals` stop a new consumer: at once, if a block that runs already has its signal."""
     _consumers.add(consumer)
     if any(stop.is_set() for stop in _blocks):
         consumer.stop()

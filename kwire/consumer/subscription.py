@@ -39,7 +39,7 @@ class Subscription:
     def of(
         cls, topics: Iterable[str | Regex] | str | re.Pattern[str] | Regex, *, internal: bool = False
     ) -> Subscription:
-        """Return the subscription to what `Consumer.subscribe` got. Raises TypeError or ConfigurationError.
+        """Return the subscription for the arguments of `Consumer.subscribe`. Raises TypeError or ConfigurationError.
 
         A list may have names and one `Regex`.
         """

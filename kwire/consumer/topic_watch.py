@@ -1,8 +1,8 @@
 """The topics of the metadata as a group sees them: a topic that one response lacks is not gone yet.
 
-A broker that has just started may leave out topics. A member that believed it would revoke partitions, or match other
-topics than before, and have the whole group rebalance, twice (KAFKA-9815). So a topic is gone when two refreshes in a
-row lack it.
+A broker that has just started may leave out topics. If a member believed such a response, it would revoke partitions,
+or match other topics than before, and have the whole group rebalance, twice (KAFKA-9815). So a topic is gone when two
+refreshes in a row lack it.
 """
 
 from __future__ import annotations

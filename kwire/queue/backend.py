@@ -36,7 +36,7 @@ class QueuePlace:
 
 
 class Lease:
-    """What messages have in common that were marked together, until one of them goes its own way.
+    """What messages share that were marked together, until one of them gets a lease of its own.
 
     Times are seconds of the clock of the consumer's loop, unless their name says ms.
 
@@ -59,7 +59,7 @@ class Lease:
         self.appended_ms = appended_ms
 
     def copy(self) -> Lease:
-        """Return a lease for one message alone, whose deadline moves no more with that of the others."""
+        """Return a lease for one message alone: its deadline no longer moves with that of the others."""
         return Lease(
             self.topic_id, self.timeout_ms, self.deadline, self.leased_at, self.marker_partition, self.appended_ms
         )
@@ -132,7 +132,7 @@ class Delivery(DeliveryFields):
 
     @property
     def headers(self) -> Headers:
-        """Return the headers of the record, and of ours those that a redelivery needs."""
+        """Return the headers of the record, and those of kwire's headers that a redelivery needs."""
         headers, names = self.record.headers, {name for name, _ in self.record.headers}
         if FIRST_AT not in names and self.record.timestamp_ms > 0:
             headers = (*headers, (FIRST_AT, b"%d" % self.record.timestamp_ms))

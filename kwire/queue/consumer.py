@@ -37,7 +37,7 @@ _log = logging.getLogger("kwire.queue")
 LOOK_SECONDS = 0.5
 # How long `handle` waits after an error that passes.
 _PAUSE_SECONDS = 0.5
-# A buffer that is empty again so soon may be larger, and one that lasts so long shall be smaller.
+# A buffer that is empty within the first time may grow; one that lasts for the second time shrinks.
 _QUICK_SECONDS, _SLOW_SECONDS = 0.1, 1.0
 _BATCH_FIRST, _BATCH_MIN = 500, 10
 # How long `handle` does not fetch ahead after it has found the topic read to its end.
@@ -460,7 +460,7 @@ class QueueConsumerClient(Generic[M]):
                 await self._call(function, message)
 
     async def _next(self) -> M | None:
-        """Return the next message for `handle`; None after a while. Stops `handle` where there can be none."""
+        """Return the next message for `handle`; None after a while. Stops `handle` if none can come."""
         try:
             return await self._receive(LOOK_SECONDS)
         except ClosedError:

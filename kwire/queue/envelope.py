@@ -64,7 +64,7 @@ _NUMBERS = {
 
 
 def new_id() -> str:
-    """Return the id of a message that was given none."""
+    """Return an id for a message without one."""
     return uuid4().hex
 
 

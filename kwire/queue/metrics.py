@@ -7,7 +7,7 @@ from typing import Self
 
 from kwire.cluster.metrics import Histogram
 
-# So many queues of a service have metrics of their own; those that come later share one name. Names are the users'.
+# So many queues of a service have metrics of their own; later ones share one name, since users may make any number.
 _NAMES_MAX = 100
 OTHER_QUEUES = "(other queues)"
 

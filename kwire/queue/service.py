@@ -155,7 +155,7 @@ class ServiceClient(Generic[P, C]):
         return TopicSetup(self.options, self._runtime, self.waiter, self.clock.now() + _OPEN_SECONDS)
 
     async def resolve(self) -> None:
-        """Let the options say which backend it is, and thereby the names of topics; ask the cluster once."""
+        """Set the backend in the options, and so the names of topics; ask the cluster once."""
         await self._share()
 
     async def new_backend(self, queue: str, counters: ConsumerCounters) -> Backend:

@@ -265,7 +265,7 @@ class TrackerBackend(Backend):
         """Commit where partitions begin that have no position, so that a consumer that reads nothing keeps the place.
 
         With start="latest" the next one would begin behind all that was sent meanwhile (F18). A partition that was
-        added to a queue with positions begins at its first message, whatever `start` says: nobody has missed it.
+        added to a queue with positions begins at its first message, whatever `start` says: all its messages are new.
         """
         new = [key for key in partitions if committed.get(key) is None]
         if not new:

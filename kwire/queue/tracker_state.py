@@ -29,7 +29,7 @@ from uuid import UUID
 
 from kwire.queue.markers import Headers, Identity, Marker, MarkerType, decode_marker, encode_marker
 
-# What is void may be so many items, and so many times as many as there are messages.
+# A structure may have this many void entries, and this many entries for each message, before it is rebuilt.
 _VOID_MAX = 1_000
 _VOID_TIMES = 2
 _PLACE_VOID_MAX = 64

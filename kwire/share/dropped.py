@@ -25,7 +25,7 @@ def say_farewell(
     runtime: LoopThread, fetcher: ShareFetcher, membership: ShareMembership, held: Sequence[AcquiredRecords]
 ) -> None:
     """Send the acknowledgements, release the rest, leave the group, and close the loop thread; from any thread."""
-    # The garbage collector may have interrupted who has the locks of the records: the loop thread does the work.
+    # The garbage collector may have interrupted the thread that has the locks of the records: the loop thread acts.
     runtime.call_soon(_begin, runtime, fetcher, membership, held)
 
 

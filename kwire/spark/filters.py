@@ -92,7 +92,7 @@ class PushedFilters:
             chosen = [
                 one._replace(start=max(one.start, first))
                 for one, first in zip(chosen, firsts, strict=True)
-                if first is not None  # None: no record is so young
+                if first is not None  # None: no record is as young as that
             ]
         return [one for one in chosen if one.size]
 

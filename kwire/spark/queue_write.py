@@ -5,7 +5,7 @@ task, which are then written as any rows are: at least once, or exactly once.
 
 A message without an id gets one made of the write, the task, the number of the row and the payload. A task that is
 repeated and makes the same rows makes the same ids, in the same partitions, so consumers with a dedup_window_ms get
-each message once. A row that differs has another id: none is taken for another.
+each message once. A row that differs has another id, so no row is taken for another.
 """
 
 from __future__ import annotations

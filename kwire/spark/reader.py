@@ -345,7 +345,7 @@ class _BaseStreamReader(DataSourceStreamReader):
             admins.discard(admin_options(self._options.client))
 
     def _publish(self, progress: Checkpoint) -> None:
-        """Show how far the query has got, all micro-batches before `progress` being complete."""
+        """Commit the progress of the query to its group: all micro-batches before `progress` are complete."""
         group = self._options.monitoring_group
         if group is not None:
             if self._publisher is None:

@@ -28,8 +28,8 @@ _log = logging.getLogger("kwire.spark")
 
 # Bytes that are encoded before they are written to a side transaction, so that requests carry several partitions.
 _WRITTEN_AT_ONCE = 4 * 1024 * 1024
-# Spark does not tell a task how many there are. With this the tasks' shares of the budget add up to at most all of it
-# for a thousand tasks: the sum of 1 / n up to 1,000 is less than 8.
+# Spark does not tell a task how many tasks there are. With this divisor the shares of a thousand tasks add up to at
+# most the whole budget: the sum of 1 / n up to 1,000 is less than 8.
 _SHARES = 8
 
 
@@ -76,7 +76,7 @@ class TaskWrite:
         """Return the message to the driver. If the task fails, its transaction is aborted."""
         self._reach(fault_points.TASK_BEGUN)
         if self._is_decided():
-            for _ in batches:  # a task that leaves its input unread costs Spark the worker
+            for _ in batches:  # if a task leaves its input unread, Spark loses the worker
                 pass
             return Prepared(self._task.batch, self._task.task, 0, 0)
         try:

@@ -130,7 +130,7 @@ else:
 
 
 def _exactly_once() -> ModuleType:
-    """Return the module, which only writes exactly once import."""
+    """Return the module `exactly_once`; only writes that need it import it."""
     from kwire.spark import exactly_once
 
     return exactly_once

@@ -32,7 +32,7 @@ from kwire.protocol import ApiKey
 
 @dataclass(slots=True)
 class Rule:
-    """One rule; see the module for its fields. `seen` and `done` count the requests it met and disturbed."""
+    """One rule; see the module for its fields. `seen` counts requests that match, `done` disturbed ones."""
 
     api: frozenset[int] = frozenset()
     client: str = "*"
@@ -62,7 +62,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What the rules that met say together."""
+    """What all rules that apply to one request ask for together."""
 
     delay: float = 0.0  # seconds
     mute: bool = False

@@ -125,7 +125,7 @@ class _General:
                 heapreplace(heap, (self._load[member], member))
 
     def level(self, *, settled: bool) -> bool:
-        """Level all topics until none has anything to level, `settled` partitions too or not. Return if any moved."""
+        """Level all topics until nothing is left to level; `settled`: move settled ones, too. Return if any moved."""
         moved = False
         waiting = dict.fromkeys(self._order)
         while waiting:
