@@ -46,6 +46,7 @@ class RebalancingClient(CommittingClient):
         self._pending_starts: dict[TopicPartition, Start] = {}  # of on_assigned, until it returns
         self._on_rebalance_pending: Callable[[list[TopicPartition]], object] | None = None
         self._is_exiting = False  # the interpreter ends: leave, but neither commit nor call back
+        self._own_progress: Callable[[], object] | None = None  # of a program that reads its records from a buffer
         return super()._set_up_group()
 
     # -- the gate
@@ -110,6 +111,8 @@ class RebalancingClient(CommittingClient):
             self._gate.leave(self._runtime.clock.now(), has_records=has_records)
 
     def _progress(self) -> object:
+        if self._own_progress is not None:
+            return self._own_progress()
         buffer = self._iterating
         return None if buffer is None else (buffer, buffer.position)
 

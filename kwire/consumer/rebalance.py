@@ -41,16 +41,20 @@ RebalanceCallback = Callable[[list[TopicPartition]], object]
 
 @dataclass(frozen=True, slots=True)
 class RebalanceListener:
-    """The user's callbacks, each with a list of (topic, partition). Without `on_lost`, `on_revoked` gets lost ones."""
+    """The user's callbacks, each with a list of (topic, partition). Without `on_lost`, `on_revoked` gets lost ones.
+
+    `has_empty`: `on_assigned` is also called without partitions, at the end of a rebalance that gives none (Java).
+    """
 
     on_assigned: RebalanceCallback | None = None
     on_revoked: RebalanceCallback | None = None
     on_lost: RebalanceCallback | None = None
+    has_empty: bool = True
 
     def callback(self, step: RebalanceStep) -> RebalanceCallback | None:
         """Return the callback to call for a step, or None. A step that takes nothing away has none."""
         if step.kind == "assign":
-            return self.on_assigned
+            return self.on_assigned if step.partitions or self.has_empty else None
         if step.kind == "prepare" or not step.partitions:
             return None
         return self.on_lost or self.on_revoked if step.kind == "lost" else self.on_revoked

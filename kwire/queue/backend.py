@@ -175,6 +175,14 @@ class Backend(ABC):
     now: Callable[[], float]  # the time of the leases' clock; no method, since it is read for each message
 
     @abstractmethod
+    def watch(self, progress: Callable[[], object], take_back: Callable[[Delivery], bool]) -> None:
+        """Learn how to see that the program hangs, and how to take a message out of the consumer's buffer.
+
+        `progress` returns something that changes while the program receives and settles messages. `take_back` returns
+        False if the program has got the message meanwhile.
+        """
+
+    @abstractmethod
     async def fetch(self, limit: int, timeout: float) -> Sequence[Delivery]:
         """Return at most `limit` messages, each under a lease that lives on by itself; none after `timeout` seconds.
 

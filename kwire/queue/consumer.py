@@ -18,6 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from kwire.arguments import check_timeout, is_int, wrong_type
+from kwire.cluster.dropped import weakly
 from kwire.cluster.waiting import BLOCKING, BlockingContext, Signal, Waiter, blocking, not_awaited, run_blocking
 from kwire.consumer.signals import stop_with_signals
 from kwire.errors import ClosedError, KwireError, LeaseLostError, SettledError
@@ -82,6 +83,7 @@ class QueueConsumerClient(Generic[M]):
         self._batch = _BATCH_FIRST  # how much the buffer may have: what is handled in a short time
         self._was_full = False  # the last fetch found as much as it might
         self._fetched_at = self._ahead_at = 0.0
+        self._looks = 0  # how often a caller found the buffer empty
         self._is_closed = False
         self._is_stopped = False
         self._signals: list[Signal] = []  # of callers that wait for a message, or for room
@@ -109,6 +111,7 @@ class QueueConsumerClient(Generic[M]):
         while True:
             signal = None
             with self._lock:
+                self._looks += 1
                 room = self._begin_fetch()
                 if not room:
                     signal = self._waiter.signal()
@@ -199,6 +202,7 @@ class QueueConsumerClient(Generic[M]):
             if self._backend is None:
                 backend = await self._service.new_backend(self.queue, self._counters)
                 self._backend, self._now, self._ack = backend, backend.now, backend.ack
+                backend.watch(weakly(self._progress, None), weakly(self._take_back, False))
             seconds = min(remaining, self._service.options.consumer_next_message_timeout_ms / 1000)
             fetched = list(await self._backend.fetch(room, seconds))
         except KwireError as error:
@@ -214,6 +218,20 @@ class QueueConsumerClient(Generic[M]):
             if len(self._handed_out) >= _UNCOUNTED_MAX:
                 self._count()
             self._wake()
+
+    def _progress(self) -> object:
+        """Return something that changes while the program receives and settles messages."""
+        received = self._counters.received + len(self._handed_out)
+        return self._looks, received, len(self._in_progress) + len(self._settling)
+
+    def _take_back(self, delivery: Delivery) -> bool:
+        """Remove a message from the buffer; False if a caller has got it meanwhile. Takes no lock, as `_take`."""
+        try:
+            self._buffer.remove(delivery)
+        except ValueError:
+            return False
+        self._in_progress.discard(delivery)
+        return True
 
     def _is_low(self) -> bool:
         """Return whether the buffer is half empty, and nobody fetches."""

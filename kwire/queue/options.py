@@ -140,6 +140,13 @@ class QueueOptions:
         3, Whole(1), "the replicas of topics that are created; no more than there are brokers", unit="replicas"
     )
 
+    @property
+    def poll_interval_ms(self) -> int | None:
+        """Return for how long a member may make no progress; None if nobody said how long a handler may take."""
+        if self.max_processing_ms == _TIMEOUT_MAX_MS:
+            return None
+        return self.max_processing_ms + self.redelivery_timeout_ms
+
     def __post_init__(self) -> None:
         check_values(self)
         if self.message_topic == self.marker_topic:

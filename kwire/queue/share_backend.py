@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,9 @@ class ShareBackend(Backend):
         self._is_sending = False
         self._lock = threading.Lock()
         self._unconfirmed: set[tuple[int, int]] = set()  # (partition, offset) of what was settled
+
+    def watch(self, progress: Callable[[], object], take_back: Callable[[Delivery], bool]) -> None:
+        """Do nothing: no member of a share group holds partitions, and locks end by max_processing_ms."""
 
     # -- taking messages
 

@@ -10,6 +10,9 @@ reads a message again, an old START does no harm, since the new START replaces i
 A marker goes to the partition that the START of its message went to, even if partitions were added since. Keep-alives
 go out every third of the timeout, from the START on, until the message is settled or has been processed for
 max_processing_ms. They are sent on the callback thread of the consumer's loop.
+
+If a program hangs, others get its messages: what has waited in the buffer for max_processing_ms goes back, not counted
+as delivered, and a member that makes no progress for that time and a lease leaves the group until it reads again.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from kwire.cluster.waiting import BLOCKING, Waiter, run_blocking
 from kwire.consumer import ConsumerRecord, Offset, TopicPartition
 from kwire.consumer.group_client import GroupClient
 from kwire.consumer.offsets import list_offsets_timestamp
+from kwire.consumer.rebalance import RebalanceListener
 from kwire.errors import (
     AbortableError,
     BrokerError,
@@ -133,7 +137,7 @@ class TrackerBackend(Backend):
             commit="manual",
             on_no_offset=self._options.start,
             isolation="read_committed",
-            max_poll_interval_ms=None,
+            max_poll_interval_ms=self._options.poll_interval_ms,
         )
         self._markers: Producer = service.markers
         self.now = self._records_runtime.clock.now
@@ -145,6 +149,8 @@ class TrackerBackend(Backend):
         self._marked: _Marked | None = None
         self._logs: dict[int, tuple[UUID, int]] = {}  # by partition: the topic's id, the offset after the last record
         self._is_subscribed = False
+        self._not_taken_over: set[TopicPartition] = set()  # assigned; `_take_over` has not come to its end
+        self._take_back: Callable[[Delivery], bool] = lambda _: False
         self._foreign = 0  # records of other queues since the last commit
         self._windows: dict[int, DedupWindow] = {}  # by partition, with dedup_window_ms
         self._keep_alives = KeepAlives(self._records_runtime, self._send_keep_alives)
@@ -158,17 +164,25 @@ class TrackerBackend(Backend):
     def _records_runtime(self) -> LoopThread:
         return self._records._runtime
 
+    def watch(self, progress: Callable[[], object], take_back: Callable[[Delivery], bool]) -> None:
+        self._records._own_progress, self._take_back = progress, take_back
+
     # -- taking messages
 
     async def fetch(self, limit: int, timeout: float) -> Sequence[Delivery]:
         if not self._is_subscribed:
             # With callbacks, a member that lost its partitions joins again only between two fetches: a commit
-            # in a fetch is refused then, and does not go back over that of the next owner.
-            await self._records._subscribe([self._options.message_topic], on_assigned=self._assigned, on_lost=_ignore)
+            # in a fetch is refused then, and does not go back over that of the next owner. A rebalance that gives this
+            # member nothing needs no callback: it would wait for the handlers, and hold up those that get partitions.
+            listener = RebalanceListener(self._assigned, on_lost=_ignore, has_empty=False)
+            await self._records._subscribe([self._options.message_topic], listener=listener)
             self._records_runtime.add(self._keep_alives)
             self._is_subscribed = True
         if self._marked is not None and self._is_still_assigned(self._marked):
             return await self._commit_again(self._marked, timeout)
+        if self._not_taken_over:  # a broker failed, or the task was cancelled
+            self._not_taken_over.intersection_update(self._records.assignment())
+            await self._waiter.shielded(self._take_over(tuple(self._not_taken_over)))
         if self._again:
             await self._rewind()
         records = await self._records._poll(limit, timeout)
@@ -239,11 +253,14 @@ class TrackerBackend(Backend):
             self._again.pop(key, None)
             if self._marked is not None:
                 self._marked = self._marked.without({key})
+        self._not_taken_over.update(partitions)
         taken = self._take_over(partitions)
         return run_blocking(taken) if self._waiter is BLOCKING else taken
 
-    async def _take_over(self, partitions: Sequence[TopicPartition]) -> None:
+    async def _take_over(self, partitions: Collection[TopicPartition]) -> None:
         """Begin where the group is; where it has no position, give it one before anything is read."""
+        if not partitions:
+            return
         topic = self._options.message_topic
         known = self._records_runtime.snapshot.topics.get(topic)
         others = [] if known is None else [(topic, index) for index in range(len(known.partitions))]
@@ -258,9 +275,10 @@ class TrackerBackend(Backend):
             _log.warning("queue %s: where it begins is not committed yet: %s", self._group, error)
         if committed is not None and self._options.dedup_window_ms:
             await self._find_windows(partitions, committed)
+        self._not_taken_over.difference_update(partitions)
 
     async def _begin(
-        self, partitions: Sequence[TopicPartition], committed: Mapping[TopicPartition, Offset | None]
+        self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, Offset | None]
     ) -> None:
         """Commit where partitions begin that have no position, so that a consumer that reads nothing keeps the place.
 
@@ -292,7 +310,7 @@ class TrackerBackend(Backend):
         return {key: ends[key] if offset is None else offset for key, offset in found.items()}
 
     async def _find_windows(
-        self, partitions: Sequence[TopicPartition], committed: Mapping[TopicPartition, Offset | None]
+        self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, Offset | None]
     ) -> None:
         """Read again what the last window of these partitions has, before the next record that is new."""
         positions = {key: committed.get(key) for key in partitions}
@@ -662,16 +680,24 @@ class TrackerBackend(Backend):
         await self._service.stored(response)
 
     def _send_keep_alives(self, deliveries: Sequence[Delivery]) -> None:
-        """Send a keep-alive for each that is still in progress; on the callback thread."""
+        """Send a keep-alive for each that is still in progress, within its time; on the callback thread."""
         now, limit = self.now(), self._options.max_processing_ms / 1000
-        alive = []
+        alive, taken_back = [], []
         for one in deliveries:
             if one.is_settled or now > one.lease.deadline:
                 continue
-            if one.handed_out_at is None or now - one.handed_out_at <= limit:
+            since = one.lease.leased_at if one.handed_out_at is None else one.handed_out_at
+            if now - since <= limit:
                 alive.append(one)
+            elif one.handed_out_at is None:
+                if self._take_back(one):
+                    taken_back.append(one)
+                else:
+                    alive.append(one)
             else:  # its lease ends, while the lease of its neighbours goes on
                 one.lease = one.lease.copy()
+        if taken_back:
+            self._give_back(taken_back)
         if not alive:
             return
         format = self._options.marker_format
@@ -687,6 +713,17 @@ class TrackerBackend(Backend):
         else:
             response.add_done_callback(partial(self._extended, alive, now))
         self._keep_alives.add(alive)
+
+    def _give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Give back messages that nobody has got; they do not count as delivered."""
+        _log.warning(
+            "queue %s: %d messages waited in the buffer for longer than max_processing_ms, and go back: does a handler "
+            "hang?", self._group, len(deliveries),
+        )  # fmt: skip
+        for one in deliveries:
+            one.is_settled = True
+            self._settle(one, Marker(MarkerType.RELEASE, one.identity, is_uncounted=True))
+        self._counters.released += len(deliveries)
 
     def _extended(self, deliveries: Sequence[Delivery], since: float, response: BulkResponse) -> None:
         failed = {index for index, _ in response.errors}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
 from kwire.aio import queue as aio
-from kwire.broker import Cluster
+from kwire.broker import Cluster, Delay
 from kwire.errors import SettledError
+from kwire.protocol import ApiKey
 from kwire.queue import Service as ThreadService
 
 
@@ -48,3 +50,24 @@ def test_q93_tasks_send_receive_and_settle(is_transactional: bool) -> None:
         service.tracker(),
     ):
         asyncio.run(run(cluster.bootstrap))
+
+
+def test_q89_a_receive_that_is_cancelled_while_it_joins_lets_no_duplicate_through() -> None:
+    async def run(cluster: Cluster) -> None:
+        async with aio.Service(cluster.bootstrap, partitions=1, dedup_window_ms=60_000) as service:
+            queue = service.queue("jobs")
+            producer = queue.producer()
+            await (await producer.send(b"first", message_id="job-1"))
+            async with queue.consumer() as consumer:
+                message = await consumer.receive(10)
+                assert message is not None
+                await message.ack()
+            await (await producer.send(b"again", message_id="job-1"))
+            cluster.add_fault(Delay(400), api=ApiKey.OFFSET_FETCH, times=None)
+            async with queue.consumer() as consumer:
+                while not consumer.metrics().deduplicated:
+                    with suppress(TimeoutError):
+                        assert await asyncio.wait_for(consumer.receive(5), 0.3) is None
+
+    with Cluster(brokers=1, group_initial_rebalance_delay_ms=0) as cluster:
+        asyncio.run(asyncio.wait_for(run(cluster), 30))

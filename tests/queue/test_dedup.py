@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from kwire.consumer.group_client import GroupClient
+from kwire.errors import RequestTimeoutError
 from kwire.queue.dedup import DedupWindow
 from tests.queue.worlds import World, payloads, put, take
 from tests.waiting import wait_until
@@ -66,6 +72,26 @@ def test_q89_the_window_begins_at_the_position_not_at_the_consumers_time(world: 
     put(service, "jobs", b"hi", message_id="job-1")
     assert service.queue("other").consumer().receive(1.5) is None  # the window of now is behind both
     second = service.queue("jobs").consumer()
+    wait_until(lambda: second.receive(0.1) is None and second.metrics().deduplicated == 1)
+
+
+def test_q89_a_window_that_was_not_found_is_looked_for_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = world.service(dedup_window_ms=60_000, redelivery_timeout_ms=60_000, partitions=1)
+    put(service, "jobs", b"hi", message_id="job-1")
+    with service.queue("jobs").consumer() as first:
+        take(first, 1)[0].ack()
+    put(service, "jobs", b"hi", message_id="job-1")
+    committed, failures = GroupClient._committed, [RequestTimeoutError("no offsets came")]
+
+    async def fails_once(*args: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await committed(*args, **options)
+
+    monkeypatch.setattr(GroupClient, "_committed", fails_once)
+    second = service.queue("jobs").consumer()
+    with pytest.raises(RequestTimeoutError, match="no offsets came"):
+        second.receive(10)
     wait_until(lambda: second.receive(0.1) is None and second.metrics().deduplicated == 1)
 
 

@@ -118,6 +118,48 @@ def test_f11_a_handler_that_hangs_loses_its_message_though_its_neighbours_go_on(
     assert hung.lease.deadline == before
 
 
+def test_f11_messages_behind_a_handler_that_hangs_go_to_others_and_count_as_delivered_once(world: World) -> None:
+    service = world.service(max_processing_ms=LEASE_MS)
+    world.tracker(service)
+    put(service, "jobs", *(b"%d" % number for number in range(20)))
+    hung = service.queue("jobs").consumer()
+    (message,) = take(hung, 1)  # and it never asks for another one
+    others = take(service.queue("jobs").consumer(), 20)
+    assert payloads(others) == sorted(b"%d" % number for number in range(20))
+    assert {one.payload: one.deliveries for one in others if one.deliveries > 1} == {message.payload: 2}
+
+
+def test_f11_f20_a_consumer_that_may_have_no_more_messages_stays_in_its_group(world: World) -> None:
+    service = world.service(max_processing_ms=LEASE_MS, max_in_progress=1, consumer_receive_buffer_capacity=1)
+    put(service, "jobs", b"1", b"2")
+    consumer = service.queue("jobs").consumer()
+    (message,) = take(consumer, 1)
+    backend = consumer._backend
+    assert isinstance(backend, TrackerBackend)
+    member = backend._records.member
+    interval_ms = service.options.poll_interval_ms
+    assert interval_ms is not None
+    end = backend.now() + 3 * interval_ms / 1000
+    while backend.now() < end:  # it keeps the message up to date, and waits for room
+        message.extend()
+        assert consumer.receive(0.1) is None
+    assert backend._records.member == member
+    message.ack()
+    assert take(consumer, 1)[0].payload == b"2"
+
+
+def test_a_consumer_that_joins_gets_partitions_while_the_handlers_of_others_run(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000)
+    put(service, "jobs", b"slow")
+    take(service.queue("jobs").consumer(), 1)  # and it does not ask for another one
+    joined = service.queue("jobs").consumer()
+    assert joined.receive(0.1) is None
+    with Producer(world.cluster.bootstrap) as producer:
+        for partition in range(3):
+            producer.send("messages", b"later", key=b"jobs", partition=partition)
+    assert take(joined, 1)[0].payload == b"later"
+
+
 def test_f12_a_lease_does_not_go_on_where_a_keep_alive_was_not_stored(world: World) -> None:
     backend, deliveries = leased(world, 2)
     before = deliveries[0].lease.deadline
