@@ -19,7 +19,8 @@ from kwire.pipeline.session import trigger_options
 from kwire.pipeline.sides import Cluster
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 METADATA = "_spark_metadata"
@@ -55,20 +56,33 @@ def start_archive(
 
 def open_archive(path: str, topic: str) -> Any:
     """Return the files of a topic that count as a pyarrow dataset. Raises ConfigurationError if there is none."""
-    import pyarrow as pa
     import pyarrow.dataset as ds
 
     files = archived_files(Path(path), topic)
     if not files:
         raise ConfigurationError(f"{path} has no records of topic {topic}", remedy="check the path and the topic")
-    return ds.dataset(
-        [str(file) for file in files], format="parquet",
-        schema=pa.schema([
-            ("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()),
-            ("timestamp", pa.timestamp("us", "UTC")), ("timestampType", pa.int32()),
-            ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
-        ]),
-    )  # fmt: skip
+    return ds.dataset([str(file) for file in files], format="parquet", schema=_file_schema())
+
+
+def read_archive(spark: SparkSession, path: str) -> DataFrame:
+    """Return all topics of an archive, with the columns of its files and of its folders."""
+    from kwire.spark.columns import read_schema
+
+    schema = read_schema(with_headers=True, names=_file_schema().names)
+    # Spark would infer the type of a folder's name: topics 1.1 and 1.10 would be the same number.
+    for name in PARTITION_COLUMNS:
+        schema.add(name, "string")
+    return spark.read.schema(schema).parquet(path)
+
+
+def _file_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([
+        ("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")), ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
+    ])  # fmt: skip
 
 
 def archived_files(root: Path, topic: str) -> list[Path]:

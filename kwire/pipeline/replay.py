@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire.pipeline.archive import read_archive
 from kwire.pipeline.mirror import is_missing, no_target, target_columns
 from kwire.pipeline.sides import Cluster, Window, check_topic
 from kwire.spark.client_options import admin_options
@@ -28,7 +29,7 @@ def replay(
 
     check_topic(topic)
     kwire.spark.register(spark)
-    rows = spark.read.parquet(path).where(f"topic = '{topic}'")
+    rows = read_archive(spark, path).where(f"topic = '{topic}'")
     for bound, sign in ((window.since, ">="), (window.until, "<")):
         if bound is not None:
             rows = rows.where(f"timestamp {sign} timestamp_millis({bound})")

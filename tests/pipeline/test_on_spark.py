@@ -28,7 +28,7 @@ from kwire.spark.reader import HAS_ADMISSION_CONTROL
 from tests.cli.running import run
 from tests.cli.test_capture_view import CAPTURE
 from tests.cli.test_dump_log import LOG, SEGMENT
-from tests.pipeline.test_sides import create, send
+from tests.pipeline.test_sides import archive, create, send
 from tests.spark.test_e2e import spark  # a fixture
 from tests.waiting import wait_until
 
@@ -119,6 +119,17 @@ def test_an_archive_and_back(
     for _ in range(2):  # the second finds that it is written
         assert replay(spark, path, target, topic="kept", to="again", write_id="first") == 150
     assert agree(TopicSide(source, "kept"), TopicSide(target, "again")) == 150
+
+
+def test_topics_whose_names_are_equal_numbers(
+    spark: SparkSession, clusters: tuple[Brokers, Brokers], tmp_path: Path
+) -> None:
+    _, target = clusters
+    path = str(tmp_path)
+    for topic, numbers in (("1.1", [0, 1, 2]), ("1.10", [3, 4, 5, 6, 7])):
+        archive(tmp_path, topic, numbers)
+    assert replay(spark, path, target, topic="1.10", to="ten", creates=True) == 5
+    assert agree(ArchiveSide(path, "1.10"), TopicSide(target, "ten")) == 5
 
 
 def test_a_failed_job_is_told_by_the_error_of_its_task(spark: SparkSession, clusters: tuple[Brokers, Brokers]) -> None:
