@@ -13,7 +13,7 @@ KINDS = {
 }  # fmt: skip
 TEXTS = ("partition.metadata", "meta.properties", "quorum-state")
 # topic-partition, with a suffix while the log is moved (-future), deleted (-delete) or unassigned (-stray).
-_FOLDER = re.compile(r"(?P<topic>[\w.-]+?)-(?P<partition>\d+)(?:\.[0-9a-f]{32}-(?:future|delete|stray))?")
+_FOLDER = re.compile(r"(?P<topic>[\w.-]+?)-(?P<partition>\d+)(?P<state>\.[0-9a-f]{32}-(?:future|delete|stray))?")
 _METADATA = "__cluster_metadata"
 
 
@@ -28,6 +28,17 @@ def kind_of(path: PurePath) -> str | None:
 def is_segment(path: PurePath) -> bool:
     """Return whether a name in a folder is that of a segment, and not of a server.log that holds no records."""
     return kind_of(path) == "log" and (path.suffix == ".checkpoint" or path.name.partition(".")[0].isdigit())
+
+
+def is_live_segment(path: PurePath) -> bool:
+    """Return whether a segment is part of a log that the broker serves.
+
+    Others are copies of such records, or will be removed: .deleted, .cleaned, .swap, and the folders -future, -delete
+    and -stray.
+    """
+    folder = _FOLDER.fullmatch(path.parent.name)
+    is_passing = _TEMPORARY_SUFFIX.search(path.name) is not None or (folder is not None and folder["state"] is not None)
+    return is_segment(path) and not is_passing
 
 
 def base_offset_of(path: PurePath) -> int:

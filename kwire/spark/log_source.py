@@ -1,9 +1,10 @@
 """`format("kwire.log")`: the segments of a broker's log directory as a table, one row for each record.
 
-`load` takes log directories, folders of partitions, segments and globs (`files`). A task reads a segment. Topic and
-partition come from the name of the folder. Every record of the log is a row, those of aborted transactions and control
-records included: `isControl` and `isTransactional` tell. Records of Kafka's own topics (__consumer_offsets,
-__transaction_state, __share_group_state, __cluster_metadata, __remote_log_metadata) have their meaning in `decoded`.
+`load` takes log directories, folders of partitions, segments and globs (`files`). A task reads a segment. What a broker
+is about to remove or to replace is read only where a file is named. Topic and partition come from the name of the
+folder. Every record of the log is a row, those of aborted transactions and control records included: `isControl` and
+`isTransactional` tell. Records of Kafka's own topics (__consumer_offsets, __transaction_state, __share_group_state,
+__cluster_metadata, __remote_log_metadata) have their meaning in `decoded`.
 
 Options, beside the path:
 
@@ -23,7 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
 from kwire.errors import KwireError
-from kwire.logs.files import is_segment
+from kwire.logs.files import is_live_segment
 from kwire.logs.rows import LogRow, read_rows
 from kwire.spark.columns import read_schema
 from kwire.spark.files import File, find_files, open_file, paths_of
@@ -91,7 +92,7 @@ class LogReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        files = find_files(self._paths, is_segment)
+        files = find_files(self._paths, is_live_segment)
         return [InputPartition(file) for file in sorted(files, key=lambda file: -file.size)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:

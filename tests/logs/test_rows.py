@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from kwire.errors import KwireError
-from kwire.logs.files import base_offset_of, is_segment, kind_of, topic_partition_of
+from kwire.logs.files import base_offset_of, is_live_segment, is_segment, kind_of, topic_partition_of
 from kwire.logs.rows import LogRow, read_rows
 from kwire.protocol import encode_internal_record
 from kwire.protocol.internal_topics import InternalRecord
@@ -118,20 +118,23 @@ def test_an_internal_record_that_makes_no_sense() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "segment", "first"),
+    ("name", "kind", "segment", "live", "first"),
     [
-        ("orders-0/00000000000000000042.log", "log", True, 42),
-        ("orders-0/00000000000000000042.log.deleted", "log", True, 42),
-        ("orders-0/00000000000000000042.timeindex", "timeindex", False, 42),
-        ("__cluster_metadata-0/00000000000000000042-0000000001.checkpoint", "log", True, 0),
-        ("orders-0/server.log", "log", False, 0),
-        ("orders-0/leader-epoch-checkpoint", "text", False, 0),
-        ("orders-0/readme", None, False, 0),
+        ("orders-0/00000000000000000042.log", "log", True, True, 42),
+        ("orders-0/00000000000000000042.log.deleted", "log", True, False, 42),
+        (f"orders-0.{'a' * 32}-stray/00000000000000000042.log", "log", True, False, 42),
+        ("copied/00000000000000000042.log", "log", True, True, 42),
+        ("orders-0/00000000000000000042.timeindex", "timeindex", False, False, 42),
+        ("__cluster_metadata-0/00000000000000000042-0000000001.checkpoint", "log", True, True, 0),
+        ("orders-0/server.log", "log", False, False, 0),
+        ("orders-0/leader-epoch-checkpoint", "text", False, False, 0),
+        ("orders-0/readme", None, False, False, 0),
     ],
 )
-def test_names(name: str, kind: str | None, segment: bool, first: int) -> None:
+def test_names(name: str, kind: str | None, segment: bool, live: bool, first: int) -> None:
     path = PurePosixPath(name)
-    assert (kind_of(path), is_segment(path), base_offset_of(path)) == (kind, segment, first)
+    assert (kind_of(path), base_offset_of(path)) == (kind, first)
+    assert (is_segment(path), is_live_segment(path)) == (segment, live)
 
 
 def test_folders() -> None:

@@ -167,6 +167,22 @@ def test_a_log_directory_is_read(data: Path) -> None:
     assert [json.loads(row["control"])["name"] for row in control] == ["EndTxnMarker"] * 2
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"orders-0/{SEGMENT}.log.{suffix}" for suffix in ("deleted", "cleaned", "swap")),
+        *(f"orders-0.{'a' * 32}-{state}/{SEGMENT}.log" for state in ("future", "delete", "stray")),
+    ],
+)
+def test_what_a_broker_replaces_or_removes_is_read_where_it_is_named(data: Path, name: str) -> None:
+    path = data / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(LOG)
+    assert len(read(LogDataSource, {"path": str(data)})) == len(read(LogDataSource, {"path": f"{data}/*"})) == 62
+    rows = read(LogDataSource, {"path": str(path)})
+    assert {(row["topic"], row["partition"]) for row in rows} == {("orders", 0)}
+
+
 def test_damage_ends_a_read_or_is_skipped(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     broken = bytearray(LOG)
     broken[STARTS[1] + 70] ^= 1
