@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,7 +50,7 @@ from kwire.spark.offsets import (
 )
 from kwire.spark.option_parsers import TopicPartition
 from kwire.spark.options import ReadOptions, Subscription
-from kwire.spark.record_sizes import SAMPLE_BYTES, RecordSizes, SampledConsumer
+from kwire.spark.record_sizes import SAMPLE_BYTES, PolledConsumer, RecordSizes
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -78,12 +78,6 @@ ROWS_MAX = 10_000
 BYTES_MAX = 16 * 1024 * 1024
 # Seconds that one poll waits. It bounds how late the end of a range that has no record there is noticed.
 _POLL_TIMEOUT = 0.1
-
-
-class RangeConsumer(SampledConsumer, Protocol):
-    """The part of `kwire.Consumer` that a task needs."""
-
-    def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
 
 
 class BatchReader(DataSourceReader):
@@ -181,7 +175,7 @@ def _conversion(
 
 
 def read_range(
-    consumer: RangeConsumer, wanted: OffsetRange, options: ReadOptions, clock: Clock, columns: Collection[str]
+    consumer: PolledConsumer, wanted: OffsetRange, options: ReadOptions, clock: Clock, columns: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range in order, in batches of at most ROWS_MAX, with these columns of `poll_arrow`.
 
@@ -241,7 +235,7 @@ def _to_spark(polled: pa.RecordBatch, schema: pa.Schema, of: OffsetRange) -> pa.
         raise error.at(topic=of.topic, partition=of.partition) from error.__cause__
 
 
-def _position_after_loss(consumer: RangeConsumer, wanted: OffsetRange, position: int, options: ReadOptions) -> int:
+def _position_after_loss(consumer: PolledConsumer, wanted: OffsetRange, position: int, options: ReadOptions) -> int:
     """Return where to continue when `position` is not in the log: at the log's beginning or the end of the range."""
     key = wanted.topic, wanted.partition
     first = consumer.beginning_offsets([key])[key]

@@ -15,6 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kwire.errors import BrokerError, ErrorCode
 from kwire.net import Clock
 from kwire.spark.option_parsers import TopicPartition
 
@@ -30,10 +31,11 @@ _UNKNOWN_SIZE = 1_024.0
 _COLUMNS = ("topic", "partition", "offset", "key", "value")
 
 Offsets = Mapping[TopicPartition, int]
+Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
-class SampledConsumer(Protocol):
-    """The part of `kwire.Consumer` that sampling needs."""
+class PolledConsumer(Protocol):
+    """The part of `kwire.Consumer` that sampling, and a task, needs."""
 
     def assign(
         self, partitions: Sequence[tuple[str, int, int]], *, ends: Mapping[TopicPartition, int] = ...
@@ -42,6 +44,7 @@ class SampledConsumer(Protocol):
         self, max_records: int = ..., timeout: float = ..., *, columns: Collection[str] | None = ...
     ) -> pa.RecordBatch: ...
     def position(self, topic: str, partition: int) -> int: ...
+    def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
 
 
 class RecordSizes:
@@ -52,7 +55,7 @@ class RecordSizes:
         self._sizes: dict[TopicPartition, float] = {}
         self._sampled_at: dict[TopicPartition, float] = {}
 
-    def of(self, start: Offsets, end: Offsets, consumer: SampledConsumer) -> dict[TopicPartition, float]:
+    def of(self, start: Offsets, end: Offsets, consumer: PolledConsumer) -> dict[TopicPartition, float]:
         """Return the bytes that an offset stands for in each partition that has any from `start` to `end`.
 
         Reads samples with `consumer` where there is none, or only an old one.
@@ -66,16 +69,23 @@ class RecordSizes:
         mean = sum(known) / len(known) if known else _UNKNOWN_SIZE
         return {key: self._sizes.get(key, mean) for key in wanted}
 
-    def _sample(self, ranges: Mapping[TopicPartition, tuple[int, int]], consumer: SampledConsumer) -> None:
-        consumer.assign(
-            [(*key, first) for key, (first, _) in ranges.items()], ends={key: last for key, (_, last) in ranges.items()}
-        )
+    def _sample(self, ranges: Ranges, consumer: PolledConsumer) -> None:
+        _assign(ranges, consumer)
         found = dict.fromkeys(ranges, 0)
         missing = set(ranges)
         deadline = self._clock.now() + _SAMPLING_S
         try:
             while missing and self._clock.now() < deadline:
-                polled = consumer.poll_arrow(_RECORDS_MAX, _POLL_TIMEOUT, columns=_COLUMNS)
+                try:
+                    polled = consumer.poll_arrow(_RECORDS_MAX, _POLL_TIMEOUT, columns=_COLUMNS)
+                except BrokerError as error:
+                    if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                        raise
+                    # Retention has deleted where a range starts. The task that reads the range reports the loss.
+                    ranges = _without_deleted(ranges, consumer)
+                    _assign(ranges, consumer)
+                    found, missing = dict.fromkeys(ranges, 0), set(ranges)
+                    continue
                 for key, size in _bytes_of(polled):
                     found[key] += size
                 missing = {key for key in missing if consumer.position(*key) <= ranges[key][0]}
@@ -84,6 +94,18 @@ class RecordSizes:
                 self._sampled_at[key] = self._clock.now()
         finally:
             consumer.assign([])  # stop fetching
+
+
+def _assign(ranges: Ranges, consumer: PolledConsumer) -> None:
+    consumer.assign(
+        [(*key, first) for key, (first, _) in ranges.items()], ends={key: last for key, (_, last) in ranges.items()}
+    )
+
+
+def _without_deleted(ranges: Ranges, consumer: PolledConsumer) -> Ranges:
+    """Return the ranges, from where their logs begin by now, without those that are deleted as a whole."""
+    begin = consumer.beginning_offsets(list(ranges))
+    return {key: (max(first, begin[key]), last) for key, (first, last) in ranges.items() if begin[key] < last}
 
 
 def _bytes_of(polled: pa.RecordBatch) -> list[tuple[TopicPartition, int]]:

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import kwire
 from kwire.broker import Cluster
-from kwire.errors import RequestTimeoutError
+from kwire.errors import ErrorCode, KwireError, RequestTimeoutError, broker_error
 from kwire.net import VirtualClock
 from kwire.spark.columns import read_schema
 from kwire.spark.offsets import byte_limit
@@ -24,14 +24,17 @@ START, END = {TINY: 0, LARGE: 0, EMPTY: 0}, {TINY: 200, LARGE: 100, EMPTY: 0}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=1, topics={"t": 3}) as cluster:
+    with Cluster(brokers=1, topics={"t": 3, "short": 1}) as cluster:
         with kwire.Producer(cluster.bootstrap) as producer:
             sent = [
                 producer.send_many("t", [b"v" * 9] * 200, keys=[b"k"] * 200, partitions=0),
                 producer.send_many("t", [b"v" * 1_000] * 100, partitions=1),
+                producer.send_many("short", [b"v" * 10] * 200, partitions=0),
             ]
             for one in sent:
                 one.result(timeout=30)
+        with kwire.Admin(cluster.bootstrap) as admin:
+            admin.records.delete({("short", 0): 100})  # as retention does
         yield cluster
 
 
@@ -70,6 +73,33 @@ def test_an_error_of_a_sample_stops_its_fetches() -> None:
     with pytest.raises(RequestTimeoutError):
         RecordSizes(VirtualClock()).of({TINY: 0}, {TINY: 9}, consumer)
     assert consumer.assigned[-1] == []
+
+
+@pytest.mark.parametrize(("first", "size"), [(100, 3.0), (200, 1_024.0)])  # of b"100", b"101"; all is deleted
+def test_a_sample_is_taken_where_the_log_begins(first: int, size: float) -> None:
+    consumer = FakeConsumer([broker_error(ErrorCode.OFFSET_OUT_OF_RANGE), [100, 101]], first=first)
+    assert RecordSizes(VirtualClock()).of({TINY: 5}, {TINY: 200}, consumer) == {TINY: size}
+    assert consumer.assigned[0] == [("t", 0, 5)]
+    assert consumer.assigned[-1] == []
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_what_retention_deleted_is_lost_by_the_task_and_not_by_the_plan(cluster: Cluster, fails: str) -> None:
+    own = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "short", "startingOffsets": '{"short":{"0":5}}'}
+    more = {"maxBytesPerTrigger": "1000", "failOnDataLoss": fails}
+    reader = StreamReader(options({**own, **more}, is_stream=True), read_schema(with_headers=False))
+    try:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadMaxBytes(1_000))
+        assert end == {"short": {"0": 105}}
+        (task,) = reader.partitions(start, end)
+        if fails == "true":
+            with pytest.raises(KwireError, match="data may be lost: offset 5 is not in the log, which begins at 100"):
+                list(reader.read(task))
+        else:
+            assert sum(batch.num_rows for batch in reader.read(task)) == 5
+    finally:
+        reader.stop()
 
 
 @pytest.mark.parametrize(
