@@ -9,13 +9,14 @@ __cluster_metadata, __remote_log_metadata) have their meaning in `decoded`.
 Options, beside the path:
 
     topic     the topic of the records. Default: from the folder's name
-    onDamage  fail (default): a damaged batch ends the read; skip: it is left out, and the worker's log has a warning
+    onDamage  fail (default): a damaged batch ends the read; skip: it is left out, and the worker's log has a warning.
+              So does a time that Spark cannot hold; skip: it is null
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from kwire.errors import KwireError
+from kwire.errors import ConfigurationError, KwireError
 from kwire.logs.files import is_live_segment
 from kwire.logs.rows import LogRow, read_rows
 from kwire.spark.columns import read_schema
@@ -50,6 +51,9 @@ _SCHEMA = StructType(
     [*read_schema(with_headers=True).fields, *(StructField(name, kind) for name, (_, kind) in _OWN.items())]
 )
 _FIELDS = {"timestampType": "timestamp_type", **{name: field for name, (field, _) in _OWN.items()}}
+
+# Spark's timestamps are microseconds in 64 bits.
+_MS_MAX = (2**63 - 1) // 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +109,14 @@ class LogReader(DataSourceReader):
 def read_log_table(file: BinaryIO, path: str, options: LogOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield the records of one segment as Arrow batches with the columns of `schema`.
 
-    Raises the error of a damaged batch, with its file and position, unless damage is skipped.
+    Raises the error of a damaged batch, with its file and position, or ConfigurationError for a time that Spark cannot
+    hold, unless damage is skipped.
     """
     yield from batches(_rows(file, path, options, [field.name for field in schema.fields]), arrow_schema(schema))
 
 
 def _rows(file: BinaryIO, path: str, options: LogOptions, columns: list[str]) -> Iterator[list[Any]]:
-    made = [_maker(column, path) for column in columns]
+    made = [_timestamp_maker(path, options) if column == "timestamp" else _maker(column, path) for column in columns]
     for found in read_rows(file, PurePosixPath(PurePath(path).as_posix()), options.topic):
         if not isinstance(found, KwireError):
             for row in found:
@@ -127,12 +132,30 @@ def _rows(file: BinaryIO, path: str, options: LogOptions, columns: list[str]) ->
 def _maker(column: str, path: str) -> Any:
     if column == "file":
         return lambda row: path
-    if column == "timestamp":
-        return lambda row: None if row.timestamp_ms is None else row.timestamp_ms * 1000
     if column == "headers":
         return lambda row: [{"key": _valid(name), "value": value} for name, value in row.headers] or None
     index = LogRow._fields.index(_FIELDS.get(column, column))
     return lambda row: row[index]
+
+
+def _timestamp_maker(path: str, options: LogOptions) -> Callable[[LogRow], int | None]:
+    has_warned = False
+
+    def make(row: LogRow) -> int | None:
+        nonlocal has_warned
+        if row.timestamp_ms is None or abs(row.timestamp_ms) <= _MS_MAX:
+            return None if row.timestamp_ms is None else row.timestamp_ms * 1000
+        what = f"{path}: the record at offset {row.offset} has the time {row.timestamp_ms} ms: Spark cannot hold it"
+        if not options.skips_damage:
+            raise ConfigurationError(
+                what, remedy="give a schema without the column timestamp, or set the option onDamage to skip: null then"
+            )
+        if not has_warned:  # a program that takes nanoseconds for milliseconds does so in each record
+            _log.warning("%s; such times are null", what)
+            has_warned = True
+        return None
+
+    return make
 
 
 def _valid(name: str) -> str:

@@ -15,11 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from kwire.errors import ConfigurationError, CorruptRecordsError
 from kwire.lint import lint_file
 from kwire.logs.files import is_segment
+from kwire.records import encode_batch
 from kwire.spark.capture_source import CaptureDataSource, CaptureOptions, read_capture_table
 from kwire.spark.files import find_files, open_file, paths_of
 from kwire.spark.log_source import LogDataSource
@@ -194,6 +195,23 @@ def test_damage_ends_a_read_or_is_skipped(data: Path, caplog: pytest.LogCaptureF
         rows = read(LogDataSource, {"path": str(path), "onDamage": "skip"})
     assert [row["offset"] for row in rows] == [*range(100, 110), *range(125, 136)]
     assert f"{SEGMENT}.log" in caplog.text
+
+
+def test_a_time_that_spark_cannot_hold(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "orders-0" / f"{0:020}.log"
+    path.parent.mkdir()
+    too_late = 9_300_000_000_000_000
+    path.write_bytes(encode_batch([(ms, None, b"v", ()) for ms in (1, too_late, too_late + 1)], base_offset=0))
+    with pytest.raises(ConfigurationError, match=rf"\.log: .* at offset 1 has the time {too_late} ms.*onDamage"):
+        read(LogDataSource, {"path": str(path)})
+    with caplog.at_level(logging.WARNING, "kwire.spark"):
+        rows = read(LogDataSource, {"path": str(path), "onDamage": "skip"})
+    assert [(row["offset"], row["timestamp"]) for row in rows] == [
+        (0, datetime(1970, 1, 1, 0, 0, 0, 1_000, UTC)), (1, None), (2, None)
+    ]  # fmt: skip
+    assert caplog.text.count("Spark cannot hold it") == 1
+    without = StructType([StructField("offset", LongType())])
+    assert len(read(LogDataSource, {"path": str(path)}, without)) == 3
 
 
 def test_paths(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
