@@ -277,18 +277,20 @@ class MicroBatchPlanner:
         `sizes` returns the bytes that an offset stands for in each partition: only `bytes_max` needs it.
         """
         now = self._clock.now()
-        if self._last_at is None:
-            self._last_at = now
         if self.available_now_end is not None:
             end = {
                 key: min(offset, self.available_now_end[key])
                 for key, offset in end.items()
                 if key in self.available_now_end
             }
-        elif rows_min is not None and lag(start, end) < rows_min:
-            is_due = now >= self._last_at + self._options.max_trigger_delay_ms / 1000
-            if not is_due:
-                return start
+        # As in Spark's connector, the first micro-batch after a start does not wait.
+        elif (
+            rows_min is not None
+            and lag(start, end) < rows_min
+            and self._last_at is not None
+            and now < self._last_at + self._options.max_trigger_delay_ms / 1000
+        ):
+            return start
         self._last_at = now
         if rows_max is not None:
             end = rate_limit(start, end, rows_max)
