@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kwire.errors import ConfigurationError
 from kwire.option_checks import near_names
-from kwire.spark.client_options import PREFIX, consumer_options, producer_options
+from kwire.spark.client_options import PREFIX, consumer_options, producer_options, property_names
 from kwire.spark.columns import parse_columns
 from kwire.spark.option_parsers import (
     EARLIEST,
@@ -88,6 +88,12 @@ TRANSACTION_TIMEOUT_MS = 900_000
 # than a side transaction.
 INLINE_BYTES_MAX = 1_000_000
 INLINE_BATCH_BYTES_MAX = 64 * 1024 * 1024
+# What only a producer has, by keyword; a write exactly once makes its requests itself.
+_NOT_EXACTLY_ONCE = {
+    "linger_ms": "a task sends full batches, and the rest at its end",
+    "max_block_ms": "no row waits for memory",
+    "retries": "requests are repeated until kafka.delivery.timeout.ms has passed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +279,12 @@ def _exactly_once(own: Mapping[str, str], client: dict[str, Any], topic: str | N
             "delivery exactly-once needs the acknowledgement of all replicas, and idempotence",
             remedy="remove kafka.acks and kafka.enable.idempotence",
         )
+    for keyword, why in _NOT_EXACTLY_ONCE.items():
+        if keyword in client:
+            raise ConfigurationError(
+                f"option {PREFIX}{property_names()[keyword]} has no meaning with delivery exactly-once: {why}",
+                remedy="remove it",
+            )
     marker_topic = own.get("markerTopic", topic or "").strip()
     if not marker_topic:
         raise ConfigurationError(

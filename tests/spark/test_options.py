@@ -290,6 +290,8 @@ def test_the_options_of_a_write_exactly_once() -> None:
     found = write_options(EXACTLY_ONCE | given)
     assert found.exactly_once == ExactlyOnce("mine", ("m", 0), 5_000, 0, 1, "repair", True)
     assert write_options(EXACTLY_ONCE | {"writeId": "w"}).write_id == "w"
+    in_flight = {"kafka.max.in.flight.requests.per.connection": "1"}
+    assert write_options(EXACTLY_ONCE | in_flight).client["max_in_flight"] == 1  # holds for every connection
 
 
 @pytest.mark.parametrize(
@@ -300,6 +302,9 @@ def test_the_options_of_a_write_exactly_once() -> None:
         ({"delivery": "at-least-once", "kafka.transaction.timeout.ms": "1"}, "transaction.timeout.ms is for writes ex"),
         ({"kafka.acks": "1"}, "exactly-once needs the acknowledgement of all replicas"),
         ({"kafka.enable.idempotence": "false"}, "exactly-once needs the acknowledgement of all replicas"),
+        ({"kafka.linger.ms": "5"}, "option kafka.linger.ms has no meaning with delivery exactly-once: .*: remove it"),
+        ({"kafka.retries": "3"}, "option kafka.retries has no meaning with delivery exactly-once"),
+        ({"kafka.max.block.ms": "10"}, "option kafka.max.block.ms has no meaning with delivery exactly-once"),
         ({"onInDoubt": "guess"}, "give one of fail, repair, duplicate, skip"),
         ({"onMissingMarker": "guess"}, "give one of fail, assumeNew"),
         ({"kafka.transactional.id": "x"}, "set delivery to exactly-once, and give transactionalIdPrefix"),
