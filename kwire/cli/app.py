@@ -116,6 +116,7 @@ class Commands(click.Group):
         """Run and exit. Only a bug escapes, with its traceback."""
         options["standalone_mode"] = False
         options.setdefault("prog_name", "kwire")
+        _open_closed_streams()
         try:
             with _second_signal_is_final():
                 status = super().main(args, *more, **options)
@@ -164,6 +165,12 @@ def _second_signal_is_final() -> Iterator[None]:
     finally:
         for number, intact in before.items():
             signal.signal(number, intact)
+
+
+def _open_closed_streams() -> None:
+    """Make a stdin that the caller has closed (`<&-`) an empty one: Python has None there."""
+    if sys.stdin is None:
+        sys.stdin = open(os.open(os.devnull, os.O_RDONLY), closefd=False)  # noqa: SIM115 - it stays open
 
 
 def _flush_quietly() -> None:

@@ -147,6 +147,28 @@ def test_a_reader_that_closes_the_pipe_before_the_first_write() -> None:
         assert process.wait(SECONDS) == 141
 
 
+def run_with(redirection: str, *args: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command with a redirection of the shell, such as `<&-`."""
+    script = f'exec "$@" {redirection}'
+    command = ["sh", "-c", script, "sh", *KWIRE, *args]
+    return subprocess.run(command, capture_output=True, env=environment(), timeout=SECONDS, check=False)
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["encode", "Metadata@1"], 2),  # nothing is no JSON
+        (["decode", "-"], 4),
+        (["send", "Metadata", "-", "-b", "127.0.0.1:1", "--timeout", "0.3"], 2),
+        (["produce", "t", "-b", "127.0.0.1:1", "--timeout", "0.3"], 3),
+    ],
+)
+def test_a_closed_stdin_is_empty(args: list[str], code: int) -> None:
+    ran = run_with("<&-", *args)
+    assert b"Traceback" not in ran.stderr
+    assert ran.returncode == code, ran.stderr
+
+
 ENDS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
