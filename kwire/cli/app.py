@@ -116,7 +116,9 @@ class Commands(click.Group):
         """Run and exit. Only a bug escapes, with its traceback."""
         options["standalone_mode"] = False
         options.setdefault("prog_name", "kwire")
-        _open_closed_streams()
+        if not _open_closed_streams():
+            print_error("the output cannot be written: stdout is closed")
+            sys.exit(ExitCode.UNWRITABLE)
         try:
             with _second_signal_is_final():
                 status = super().main(args, *more, **options)
@@ -167,10 +169,16 @@ def _second_signal_is_final() -> Iterator[None]:
             signal.signal(number, intact)
 
 
-def _open_closed_streams() -> None:
-    """Make a stdin that the caller has closed (`<&-`) an empty one: Python has None there."""
-    if sys.stdin is None:
-        sys.stdin = open(os.open(os.devnull, os.O_RDONLY), closefd=False)  # noqa: SIM115 - it stays open
+def _open_closed_streams() -> bool:
+    """Give a stream that the caller has closed (`<&-`) the null device: Python has None there.
+
+    Return whether stdout was open.
+    """
+    has_stdout = sys.stdout is not None
+    for name, flags, mode in (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_WRONLY, "w"), ("stderr", os.O_WRONLY, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, flags), mode, closefd=False))  # noqa: SIM115 - it stays open
+    return has_stdout
 
 
 def _flush_quietly() -> None:

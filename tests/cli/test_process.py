@@ -169,6 +169,20 @@ def test_a_closed_stdin_is_empty(args: list[str], code: int) -> None:
     assert ran.returncode == code, ran.stderr
 
 
+@pytest.mark.parametrize("args", [["--version"], ["--help"], ["error", "74"], ["nosuch"], ["error", "-f", "table"]])
+@pytest.mark.parametrize("redirection", [">&-", "<&- >&-"])
+def test_a_closed_stdout_cannot_be_written(args: list[str], redirection: str) -> None:
+    ran = run_with(redirection, *args)
+    assert ran.stderr == b"kwire: the output cannot be written: stdout is closed\n"
+    assert ran.returncode == 74
+
+
+def test_a_closed_stderr_gets_no_remarks() -> None:
+    for code, args in ((0, ["error", "74"]), (3, ["metadata", "-b", "127.0.0.1:1", "--timeout", "0.3"])):
+        assert run_with("2>&-", *args).returncode == code
+    assert run_with(">&- 2>&-", "error", "74").returncode == 74
+
+
 ENDS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
