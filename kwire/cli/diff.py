@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kwire.cli.arguments import key_log_option, where_option
+from kwire.cli.capture_input import AcceptedExchanges
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options
 
@@ -41,14 +42,13 @@ def command(a: str, b: str, where: Filter | None, key_log: KeyLog | None, limits
         kwire diff before.pcapng after.pcapng
         kwire diff before.pcapng after.pcapng --fail-on errors,p95+20%,requests+10%
     """
-    from kwire.capture import read_exchanges
     from kwire.capture.comparison import Limits, compare, facts_of
 
     limits = Limits(limits_text)
-    facts = [
-        facts_of(one for one in read_exchanges(path, key_log=key_log) if where is None or where.accepts(one))
-        for path in (a, b)
-    ]
+    sides = [AcceptedExchanges(path, where, output, names_file=True, key_log=key_log) for path in (a, b)]
+    facts = [facts_of(side) for side in sides]
+    if any(side.is_unreadable for side in sides):
+        return ExitCode.UNDECODABLE
     found = list(compare(*facts))
     failed = [one for one in found if limits.is_exceeded(one)]
     if output.is_table:

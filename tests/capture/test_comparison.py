@@ -82,6 +82,17 @@ def test_a_filter_and_a_table(pair: list[str]) -> None:
     assert "+50%" in run("diff", *pair, "-f", "table").stdout
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_file_that_is_no_capture(pair: list[str], tmp_path: Path, side: int) -> None:
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"no capture")
+    pair[side] = str(broken)
+    ran = run("diff", *pair, "--fail-on", "any")
+    assert ran.code == 4
+    assert f"{broken}: " in ran.stderr
+    assert run("diff", *pair, "-q").stderr == ""
+
+
 def test_wrong_limits() -> None:
     with pytest.raises(ConfigurationError, match="no limit p95"):
         Limits("p95")
