@@ -75,6 +75,8 @@ def command(
     else:
         for path, report in reports.items():
             _show(path, report, output, as_json=as_json, names_file=len(files) > 1)
+    if any(report.is_unreadable for report in reports.values()):
+        return ExitCode.UNDECODABLE
     if fail_on == "never":
         return ExitCode.OK
     level = Level[fail_on.upper()]
@@ -118,9 +120,8 @@ def _explain(text: str, output: Output) -> ExitCode:
 def _show(path: str, report: LintReport, output: Output, *, as_json: bool, names_file: bool) -> None:
     from kwire.lint import Level
 
-    for remark in report.remarks:
-        if remark.is_problem:
-            output.note(remark.text)
+    for problem in report.problems:
+        output.note(f"{path}: {problem}" if names_file else problem)
     if as_json or not output.is_table:
         for finding in report.findings:
             output.json({"file": path, **finding_to_json(finding)})
@@ -189,10 +190,16 @@ def _sarif(reports: dict[str, LintReport]) -> dict[str, Any]:
         for path, report in reports.items()
         for one in report.findings
     ]  # fmt: skip
+    unread = [
+        {"level": "error", "message": {"text": f"{path}: {'; '.join(report.problems)}"}}
+        for path, report in reports.items()
+        if report.is_unreadable
+    ]
+    invocation = {"executionSuccessful": not unread, "toolExecutionNotifications": unread}
     driver = {"name": "kwire lint", "version": VERSION, "rules": rules}
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
+        "runs": [{"tool": {"driver": driver}, "invocations": [invocation], "results": results}],
     }  # fmt: skip
 
 
@@ -200,6 +207,9 @@ def _cases(reports: dict[str, LintReport], ids: Sequence[str]) -> Iterator[Case]
     from kwire.lint import RULES, Level
 
     for path, report in reports.items():
+        if report.is_unreadable:
+            yield Case(path, "the capture can be read", failure="; ".join(report.problems))
+            continue
         for id in ids:
             found = [one for one in report.at_least(Level.WARN) if one.rule.id == id]
             text = "; ".join(f"{one.subject}: {one.text} (packets {', '.join(map(str, one.packets))})" for one in found)

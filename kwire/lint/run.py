@@ -141,6 +141,16 @@ class LintReport:
     connections: int
     remarks: Sequence[Remark] = ()
 
+    @property
+    def problems(self) -> list[str]:
+        """Return what could not be read."""
+        return [remark.text for remark in self.remarks if remark.is_problem]
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Return whether the file is no capture, or so damaged that no exchange came out."""
+        return not self.exchanges and bool(self.problems)
+
     def at_least(self, level: Level) -> list[Finding]:
         return [finding for finding in self.findings if finding.rule.level >= level]
 

@@ -75,6 +75,25 @@ def test_junit(capture: str) -> None:
     assert (suite.get("tests"), suite.get("failures")) == ("58", "2")
 
 
+def test_a_file_that_is_no_capture(capture: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken"
+    path.write_bytes(b"no capture")
+    for options in ([], ["--fail-on", "never"], ["--json"]):
+        ran = run("lint", str(path), *options)
+        assert (ran.code, ran.stdout) == (4, "")
+        assert "not a pcap or pcapng capture" in ran.stderr
+    assert run("lint", capture, str(path)).code == 4  # the findings of the other do not hide it
+    suite = ElementTree.fromstring(run("lint", str(path), capture, "--junit").stdout)
+    assert (suite.get("tests"), suite.get("failures")) == ("59", "3")
+    broken = suite[0]
+    assert (broken.get("classname"), broken.get("name")) == (str(path), "the capture can be read")
+    for files, succeeds in (([str(path)], False), ([capture], True), ([capture, str(path)], False)):
+        (run_,) = json.loads(run("lint", *files, "--sarif").stdout)["runs"]
+        (invocation,) = run_["invocations"]
+        assert invocation["executionSuccessful"] is succeeds
+        assert len(invocation["toolExecutionNotifications"]) == (not succeeds)
+
+
 def test_rules_of_ones_own(capture: str, tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text('[rule.OWN]\nwhere = "api == Heartbeat"\nlevel = "error"\ntext = "no heartbeats here"\n')
