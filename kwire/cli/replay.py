@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kwire.cli.arguments import key_log_option, where_option
+from kwire.cli.capture_input import AcceptedExchanges
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options, printable
@@ -65,10 +66,16 @@ def command(
         kwire replay traffic.pcapng --to localhost:9092 --yes --map topic=orders:orders-test
         kwire replay traffic.pcapng --serve :9092 --strict
     """
+    from kwire.capture.secrets import Redaction
+
     address = to or connection.bootstrap
     if (serve is None) == (to is None) and not (serve is None and address):
         raise click.UsageError("give either --to HOST:PORT or --serve HOST:PORT")
-    exchanges = [one for one in _exchanges(source, ports, key_log, output) if where is None or where.accepts(one)]
+    redaction = Redaction(secrets=False)
+    found = AcceptedExchanges(source, where, output, ports=ports, redaction=redaction, key_log=key_log)
+    exchanges = list(found)
+    if found.is_unreadable:
+        return ExitCode.UNDECODABLE
     if serve is not None:
         return _serve(exchanges, serve, strict, output)
     return _send(exchanges, connection, address, writes, speed, _topics(maps), output)
@@ -153,14 +160,3 @@ def _topics(maps: tuple[str, ...]) -> dict[str, str]:
             raise click.UsageError(f"--map {text}: write topic=OLD:NEW")
         found[old] = new
     return found
-
-
-def _exchanges(source: str, ports: tuple[int, ...], key_log: KeyLog | None, output: Output) -> Any:
-    from kwire.capture import Remark, read_exchanges
-    from kwire.capture.secrets import Redaction
-
-    def note(remark: Remark) -> None:
-        if remark.is_problem:
-            output.note(remark.text)
-
-    return read_exchanges(source, ports=ports, redaction=Redaction(secrets=False), on_remark=note, key_log=key_log)

@@ -271,6 +271,15 @@ def test_wrong_options(recorded: Path, options: list[str], text: str) -> None:
     assert text in ran.stderr
 
 
+@pytest.mark.parametrize("side", [["--to", "127.0.0.1:1"], ["--serve", ":0"]])
+def test_a_file_that_is_no_capture(tmp_path: Path, side: list[str]) -> None:
+    path = tmp_path / "broken"
+    path.write_bytes(b"no capture")
+    ran = run("replay", str(path), *side)
+    assert (ran.code, ran.stdout) == (4, "")
+    assert "not a pcap or pcapng capture" in ran.stderr
+
+
 @pytest.mark.programs
 def test_the_command_serves(recorded: Path) -> None:
     command = [sys.executable, "-m", "kwire", "replay", str(recorded), "--serve", ":0", "-f", "json"]
