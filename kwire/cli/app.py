@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib
 import os
 import signal
@@ -15,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from kwire.cli.error_report import ExitCode, exit_code, print_error, report_error
+from kwire.cli.error_report import UNWRITABLE, ExitCode, exit_code, print_error, report_error
 from kwire.cli.stderr_log import log_to_stderr
 from kwire.errors import KwireError
 from kwire.version import VERSION
@@ -67,9 +66,6 @@ TEST_CLIENTS = {
     "transactional-message-copier": "Copy records in transactions.",
 }
 COMMANDS |= TEST_CLIENTS
-
-# A full or broken disk.
-_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class Commands(click.Group):
@@ -133,7 +129,7 @@ class Commands(click.Group):
             report_error(error)
             status = exit_code(error)
         except OSError as error:
-            if error.errno not in _UNWRITABLE:
+            if error.errno not in UNWRITABLE:
                 raise
             _abandon_stdout()
             print_error(f"the output cannot be written: {error.strerror}")

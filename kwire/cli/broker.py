@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from kwire.cli.connection import named_values
-from kwire.cli.error_report import ExitCode
+from kwire.cli.error_report import ExitCode, writes_file
 from kwire.cli.output import Output, counted, output_options
 
 if TYPE_CHECKING:
@@ -197,7 +197,8 @@ def _request_log(path: str | None, stack: ExitStack) -> Callable[[RequestRecord]
         return None
     file: TextIO = sys.stderr
     if path != "-":
-        file = stack.enter_context(open(path, "w", encoding="utf-8"))  # noqa: SIM115 - the stack closes it
+        with writes_file(f"the request log {path}"):
+            file = stack.enter_context(open(path, "w", encoding="utf-8"))  # noqa: SIM115 - the stack closes it
 
     def write(record: RequestRecord) -> None:
         file.write(json.dumps(record.as_json()) + "\n")

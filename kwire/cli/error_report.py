@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import sys
@@ -37,6 +39,24 @@ class ExitCode(IntEnum):
     UNWRITABLE = 74  # the output cannot be written, as on a full disk; EX_IOERR of sysexits.h
     INTERRUPTED = 130  # Ctrl-C, as shells report it; SIGTERM, too
     BROKEN_PIPE = 141  # the reader closed the pipe, as shells report it
+
+
+# A full or broken disk.
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+@contextlib.contextmanager
+def writes_file(what: str) -> Iterator[None]:
+    """Raise ConfigurationError if a file that an option names cannot be written.
+
+    The OSError of a full or broken disk stays as it is, since it has an exit code of its own.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in UNWRITABLE:
+            raise
+        raise ConfigurationError(f"{what} cannot be written: {error.strerror}") from None
 
 
 def exit_code(error: BaseException) -> ExitCode:

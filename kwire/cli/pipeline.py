@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kwire.cli.error_report import ExitCode
+from kwire.cli.error_report import ExitCode, writes_file
 from kwire.cli.output import Output, counted, output_options
 
 if TYPE_CHECKING:
@@ -431,7 +431,8 @@ def report_command(
             traffic = measure_on_spark(spark, list(paths))
     else:
         traffic = measure_files(_captures(paths), processes or os.cpu_count() or 1)
-    Path(target).write_text(to_html(traffic, title), "utf-8")
+    with writes_file(f"the page {target}"):
+        Path(target).write_text(to_html(traffic, title), "utf-8")
     for problem in traffic.problems:
         output.note(problem)
     output.note(f"{counted(traffic.requests, 'request')} of {counted(traffic.files, 'file')}")

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kwire.cli.arguments import key_log_option, redaction, redaction_options, where_option
-from kwire.cli.error_report import ExitCode
+from kwire.cli.error_report import ExitCode, writes_file
 from kwire.cli.output import Output, counted, output_options
-from kwire.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from kwire.capture import KeyLog
@@ -63,10 +62,8 @@ def command(
         sys.stdout.write(timeline_text(found, width or shutil.get_terminal_size((120, 24)).columns))
     else:
         text = timeline_page(found)
-        try:
+        with writes_file(f"the page {page}"):
             Path(page).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ConfigurationError(f"the page {page} cannot be written: {error.strerror}") from None
         output.note(f"{counted(len(found.bars), 'exchange')} in {page}, {len(text.encode()) / 1e6:.1f} MB")
     if found.left_out:
         output.note(f"{counted(found.left_out, 'later exchange')} left out; --max {bars_max} is the limit")

@@ -26,6 +26,7 @@ from kwire.errors import (
 from kwire.version import VERSION
 from kwire.wire import accel
 from tests.cli.running import run
+from tests.lint.traffic import Traffic
 
 ROOT = Path(__file__).parents[2]
 
@@ -197,3 +198,23 @@ def test_a_missing_extra_is_named(package: str, extra: str) -> None:
     assert ran.returncode == 2
     assert f"this needs the package {package}: pip install 'kwire[{extra}]'" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "says"),
+    [
+        ("/dev/full", 74, "the output cannot be written: No space left on device"),
+        ("/no/such/folder/file", 2, "/no/such/folder/file cannot be written: No such file or directory"),
+    ],
+)
+@pytest.mark.parametrize("command", [["timeline"], ["pipeline", "report", "--processes", "1"]])
+def test_a_file_that_cannot_be_written(tmp_path: Path, command: list[str], target: str, code: int, says: str) -> None:
+    capture = tmp_path / "empty.pcap"
+    capture.write_bytes(Traffic().capture())
+    ran = run(*command, str(capture), "-o", target)
+    assert (ran.code, says in ran.stderr) == (code, True), ran.stderr
+
+
+def test_a_request_log_that_cannot_be_written() -> None:
+    ran = run("broker", "--port", "0", "--request-log", "/no/such/folder/file")
+    assert (ran.code, "/no/such/folder/file cannot be written" in ran.stderr) == (2, True)
