@@ -281,7 +281,7 @@ class PartitionBuffer:
 
     __slots__ = (
         "_batch_start", "_fetch", "_filter", "_items", "_position", "_release", "_retire", "assignment_epoch",
-        "check_crc", "committed", "decompressed_max", "error", "is_error_raised", "is_paused", "is_ready",
+        "check_crc", "committed", "decompressed_max", "error", "first", "is_error_raised", "is_paused", "is_ready",
         "is_revoking", "iterated", "leader_epoch", "partition", "processed", "processed_epoch", "reader", "topic",
         "written_ms",
     )  # fmt: skip
@@ -304,6 +304,7 @@ class PartitionBuffer:
         self.processed: int | None = None
         self.processed_epoch: int | None = None
         self.committed: int | None = None
+        self.first: int | None = None  # that was handed out, since the last seek or the beginning of this log
         # How far an iteration has processed it, as the loop thread saw it last, with the assignment epoch.
         self.iterated: tuple[int, int] = -1, -1
         self.written_ms = -1  # when the batches that are being read were written, of format 2
@@ -341,6 +342,11 @@ class PartitionBuffer:
         self.assignment_epoch, self._position = assignment_epoch, position
         self.error, self.is_error_raised = None, False
         self.leader_epoch = None
+
+    def forget_progress(self) -> None:
+        """Forget what was handed out, processed and committed: it is of other offsets than those that come."""
+        self.first = self.processed = self.processed_epoch = self.committed = None
+        self.iterated = -1, -1
 
     def clear(self) -> None:
         """Drop everything that was not read; the position stays."""
@@ -394,7 +400,9 @@ class PartitionBuffer:
             self._batch_start = 0
             self.leader_epoch = _common_epoch(item)
             self._filter = BatchFilter(item.aborted) if item.aborted else _CONTROL_ONLY
-        elif isinstance(item, PositionResolved):
+        elif isinstance(item, PositionResolved):  # the log was cut or began anew
+            self.forget_progress()
+            self.leader_epoch = None
             self._position = item.offset
         else:
             self._fail(item.error)

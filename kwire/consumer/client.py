@@ -224,7 +224,7 @@ class ConsumerClient(TelemetryMethods):
             self._check_usable()
             buffer = self._assigned(topic, partition)
             self._in_hand = [one for one in self._in_hand if one[0] is not buffer]
-            buffer.processed = buffer.processed_epoch = buffer.committed = None
+            buffer.forget_progress()
             self._fetch_from(buffer, offset)
 
     def seek_to(self, where: SeekTarget, partitions: Iterable[TopicPartition] | None = None) -> None:
@@ -703,6 +703,8 @@ class ConsumerClient(TelemetryMethods):
     def _hand_out(self, to: list[HandedOut], buffer: PartitionBuffer, reader: RecordReader) -> None:
         """Note, before records are taken, that they are about to be in the program's hands."""
         position = reader.position
+        if buffer.first is None:
+            buffer.first = position
         if buffer.processed is None and self._options.commit != "marks":
             buffer.processed = position
         to.append((buffer, position, buffer.leader_epoch))

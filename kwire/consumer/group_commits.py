@@ -77,7 +77,8 @@ class CommittingClient(ConsumerClient):
         if is_marked:
             return
         for buffer, _, epoch in in_hand:
-            buffer.processed, buffer.processed_epoch = buffer.position, epoch
+            if buffer.first is not None:  # else it is of a log that is no more
+                buffer.processed, buffer.processed_epoch = buffer.position, epoch
         now = self._runtime.clock.now()
         if now >= self._swept_at + self._options.commit_interval_ms / 1000:
             self._sweep(now)
@@ -122,7 +123,7 @@ class CommittingClient(ConsumerClient):
 
     def _all_offsets(self) -> dict[TopicPartition, Offset]:
         found: dict[TopicPartition, Offset] = {}
-        epochs = {buffer: epoch for buffer, _, epoch in self._in_hand}
+        epochs = {buffer: epoch for buffer, _, epoch in self._in_hand if buffer.first is not None}
         for key, buffer in self._buffers.items():
             if self._options.commit == "marks":
                 if buffer.processed is not None:

@@ -21,6 +21,7 @@ from kwire import Consumer
 from kwire.broker import Cluster, Delay, Mute, Refuse
 from kwire.broker.handlers import offset_fetch
 from kwire.consumer import ConsumerRecord, TopicPartition
+from kwire.consumer.buffer import PositionResolved
 from kwire.consumer.group_member import MemberState
 from kwire.errors import (
     ClosedError,
@@ -247,6 +248,51 @@ def test_only_marked_records_are_committed(cluster: Cluster, members: Members) -
     consumer.mark(records[11:20])
     consumer.close()
     assert cluster.committed("g") == {("t", 0): 20}
+
+
+@pytest.mark.parametrize("commit", ["marks", "auto"])
+def test_a_log_that_begins_anew_is_committed_from_its_own_records(
+    cluster: Cluster, members: Members, commit: str
+) -> None:
+    """What was marked, iterated over or committed of the old log would skip records of the new one."""
+    fill(cluster, "t", 0, range(100))
+    consumer = members.make(commit=commit, commit_interval_ms=20, metadata_max_age_ms=50, on_out_of_range="earliest")
+    consumer.subscribe(["t"])
+    for record in consumer:
+        if commit == "marks":
+            consumer.mark(record)
+        if number_of(record) == 99:
+            break
+    until(lambda: cluster.committed("g").get(("t", 0), 0) >= 99)
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2)
+    until(lambda: ("t", 0) in consumer.assignment() and consumer.position("t", 0) == 0, consumer)
+    fill(cluster, "t", 0, range(200, 240))
+    new = consumer.poll(20, timeout=PATIENCE)
+    assert [record.offset for record in new] == list(range(20))
+    if commit == "marks":
+        consumer.mark(new)
+    else:
+        assert {offset.offset for offset in consumer._processed_offsets().values()} <= {0}
+        assert consumer.poll(1, timeout=PATIENCE)
+    until(lambda: cluster.committed("g").get(("t", 0)) == 20)
+    if commit == "marks":
+        consumer.commit()
+        assert cluster.committed("g")["t", 0] == 20
+
+
+def test_records_in_hand_of_a_log_that_is_no_more_are_not_processed_in_the_new_one(cluster: Cluster) -> None:
+    fill(cluster, "t", 0, range(10))
+    with Consumer(cluster.bootstrap, group="g") as consumer:
+        consumer.assign([("t", 0, 0)])
+        read(consumer, 10)
+        buffer = consumer._buffers["t", 0]
+        buffer.leader_epoch = 7
+        buffer.put(PositionResolved(buffer.assignment_epoch, 4))
+        assert not buffer.has_next()
+        assert consumer.offsets() == {("t", 0): kwire.Offset(4)}
+        consumer._mark_in_hand()
+        assert consumer._processed_offsets() == {("t", 0): kwire.Offset(4)}
 
 
 def test_the_leader_epoch_of_a_commit_is_that_of_the_record_before(cluster: Cluster) -> None:
