@@ -135,7 +135,8 @@ class CommittingClient(ConsumerClient):
     def mark(self, what: Committable) -> None:
         """Count records, and all before them in their partitions, as processed; for commit="marks".
 
-        `what` is as in `commit`. Partitions that this consumer does not have any more are left out.
+        `what` is as in `commit`. Partitions that this consumer does not have any more are left out, and records that it
+        has not handed out since it got the partition, or since the last seek: others may have gone on.
         """
         if self._options.commit != "marks":
             raise ConfigurationError(
@@ -145,9 +146,7 @@ class CommittingClient(ConsumerClient):
             self._check_usable()
             for key, offset in self._offsets_of(what).items():
                 buffer = self._buffers.get(key)
-                if buffer is not None and (
-                    isinstance(what, Mapping) or buffer.processed is None or offset.offset > buffer.processed
-                ):
+                if buffer is not None and (isinstance(what, Mapping) or _is_progress(buffer, offset.offset)):
                     buffer.processed, buffer.processed_epoch = offset.offset, offset.leader_epoch
 
     def offsets(self) -> dict[TopicPartition, Offset]:
@@ -348,6 +347,12 @@ class CommittingClient(ConsumerClient):
                     self._in_hand = [one for one in self._in_hand if one[0] is not buffer]
                     buffer.processed, buffer.processed_epoch = span.first, None
                     self._fetch_from(buffer, span.first)
+
+
+def _is_progress(buffer: PartitionBuffer, offset: int) -> bool:
+    """Return whether records before `offset` were handed out since the last seek, and are not processed yet."""
+    before = buffer.first if buffer.processed is None else buffer.processed
+    return before is not None and buffer.position is not None and before < offset <= buffer.position
 
 
 def _resolve(future: Future[Offset | None], result: Offset | KwireError | None, now: float) -> None:

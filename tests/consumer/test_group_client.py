@@ -295,6 +295,43 @@ def test_records_in_hand_of_a_log_that_is_no_more_are_not_processed_in_the_new_o
         assert consumer._processed_offsets() == {("t", 0): kwire.Offset(4)}
 
 
+def test_a_mark_of_an_earlier_ownership_moves_nothing_back(cluster: Cluster, members: Members) -> None:
+    """A slow thread marks its record after another member has processed on, and the partition has come back."""
+    fill(cluster, "t", 0, range(100))
+    first = members.make(commit="marks", commit_interval_ms=20, max_poll_records=10, max_poll_interval_ms=300)
+    first.subscribe(["t"])
+    old = read(first, 10)
+    until(lambda: first.member.state is MemberState.STALE)
+    second = members.make(commit="marks")
+    second.subscribe(["t"])
+    second.mark(read(second, 100)[:90])
+    second.close()
+    until(lambda: ("t", 0) in first.assignment() and first.position("t", 0) >= 90, first)
+    first.mark(old)
+    assert first.offsets() == {}
+    first.seek("t", 0, 95)
+    new = read(first, 5)
+    first.mark(old)
+    assert first.offsets() == {}
+    first.mark(new[1])
+    until(lambda: cluster.committed("g")["t", 0] == 97)
+
+
+def test_a_mark_beyond_what_a_new_log_has_handed_out_is_of_the_old_one(cluster: Cluster) -> None:
+    fill(cluster, "t", 0, range(100))
+    with Consumer(cluster.bootstrap, group="g", commit="marks") as consumer:
+        consumer.assign([("t", 0, 0)])
+        old = read(consumer, 100)
+        consumer.seek("t", 0, 0)
+        new = consumer.poll(10, timeout=PATIENCE)
+        consumer.mark(old[50])
+        assert consumer.offsets() == {}
+        consumer.pause()  # what is in hand counts while nothing is read
+        consumer._fetch_from(consumer._buffers["t", 0], 10)
+        consumer.mark(new[4])
+        assert consumer.offsets()["t", 0].offset == 5
+
+
 def test_the_leader_epoch_of_a_commit_is_that_of_the_record_before(cluster: Cluster) -> None:
     """A poll took from two fetches of a partition, which two leaders wrote; else its next owner finds a truncation."""
     fill(cluster, "t", 0, range(2))
