@@ -194,6 +194,7 @@ class ConsumerClient(TelemetryMethods):
             ]
             self._is_assigned = True
             self._start()
+            self._begin_own_assignment()
             self._runtime.call_soon(self._fetcher.assign, starts)
 
     def _start(self) -> None:
@@ -482,6 +483,9 @@ class ConsumerClient(TelemetryMethods):
 
     def _check_not_subscribed(self) -> None:
         """Raise ConfigurationError where the group assigns partitions."""
+
+    def _begin_own_assignment(self) -> None:
+        """Commit from now on as a consumer whose partitions the program assigns. The caller holds the lock."""
 
     def _begin_pending(self, key: TopicPartition) -> None:
         """Begin to fetch a partition that on_assigned has just got."""

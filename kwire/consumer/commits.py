@@ -201,6 +201,11 @@ class CommitManager:
                 self._pending[key] = _Entry(offset, [*(before.commits if before else ()), commit])
         self._wake()
 
+    def end_membership(self) -> None:
+        """Commit from now on for no member: the one that there was has left, and the program assigns partitions."""
+        self.owned, self.is_epoch = None, False
+        self.generation = GroupMetadata(self.generation.group_id, group_instance_id=self.generation.group_instance_id)
+
     def lose(self, keys: Iterable[TopicPartition]) -> None:
         """Fail the commits of partitions that others own now. What was sent has its response."""
         for key in keys:

@@ -67,6 +67,10 @@ class CommittingClient(ConsumerClient):
             raise ConfigurationError("this consumer has no group", remedy=_NO_GROUP)
         return self._commits
 
+    def _begin_own_assignment(self) -> None:
+        if self._commits is not None:
+            self._runtime.call_soon(self._commits.end_membership)
+
     # -- what was processed
 
     def _mark_in_hand(self) -> None:

@@ -202,6 +202,7 @@ class Membership:
         if self._member is not None:
             self._member.subscribe(subscription)
             return
+        self._context.commits.owned = self._steps.owned  # between two memberships the program may assign partitions
         use_classic = self._options.protocol == "classic" or (
             self._options.protocol == "auto" and (self._options.is_classic_wanted or self._has_fallen_back)
         )

@@ -356,6 +356,28 @@ def test_a_consumer_that_assigns_may_commit_to_a_group(cluster: Cluster) -> None
             consumer.subscribe(["t"])
 
 
+def test_partitions_that_are_assigned_after_a_subscription_are_committed(cluster: Cluster, members: Members) -> None:
+    fill_both(cluster, 100)
+    consumer = members.make(commit="manual")
+    consumer.subscribe(["t"])
+    of_member = read(consumer, 1)
+    consumer.unsubscribe()
+    with pytest.raises(CommitFailedError):
+        consumer.commit(of_member)
+    consumer.assign([("t", 0, 0)])
+    consumer.commit(read(consumer, 10)[9])
+    assert cluster.committed("g")["t", 0] == 10
+    assert consumer.committed([("t", 0)])["t", 0] is not None
+    assert consumer.group_metadata() == kwire.GroupMetadata("g")
+    consumer.unsubscribe()
+    consumer.subscribe(["t"])
+    until(owns(consumer, 2), consumer)
+    with pytest.raises(CommitFailedError):
+        consumer.commit({("u", 0): 1})
+    consumer.commit({("t", 0): 20})
+    assert cluster.committed("g")["t", 0] == 20
+
+
 def test_a_consumer_without_a_group_says_so(cluster: Cluster) -> None:
     with Consumer(cluster.bootstrap) as consumer:
         for call in (consumer.commit, consumer.group_metadata, lambda: consumer.subscribe(["t"])):
