@@ -183,25 +183,37 @@ class RebalancingClient(CommittingClient):
             return self._next_step()
 
     async def _run_step(self, step: RebalanceStep) -> BaseException | None:
+        """Run a step, and its callback to the end; return what to raise: an interrupt, or the callback's error."""
         error: BaseException | None = None
+        interrupt: BaseException | None = None
+
+        async def call_back() -> None:  # of asyncio, in a task of its own
+            nonlocal error
+            try:
+                if callback is not None:
+                    self._called_back_by = self._waiter.caller(), _CALLBACK_NAMES[step.kind]
+                    await self._waiter.call(callback, list(step.partitions))
+                if self._processor is not None:
+                    await self._processor.take_step(step)
+            except BaseException as raised:
+                error = raised
+            finally:
+                self._called_back_by = None
+
         try:
             with self._lock:
                 if step.kind == "assign":
                     self._add_partitions(step.partitions)
             callback = self._listener.callback(step)
-            if callback is not None:
-                self._called_back_by = self._waiter.caller(), _CALLBACK_NAMES[step.kind]
-                await self._waiter.call(callback, list(step.partitions))
-            if self._processor is not None:
-                await self._processor.take_step(step)
+            if callback is not None or self._processor is not None:
+                await self._waiter.shielded(call_back())
         except BaseException as raised:
-            error = raised
+            interrupt = raised
         finally:
-            self._called_back_by = None
             with self._lock:
                 self._is_stepping = False
                 self._finish_step(step, error)
-        return error
+        return interrupt or error
 
     def _run_in_background(self) -> None:
         """Run the waiting steps on the callback thread: callbacks="background"."""

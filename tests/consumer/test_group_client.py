@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -1210,6 +1210,52 @@ def test_coroutine_functions_as_callbacks_and_a_rebalance_between_tasks(cluster:
         assert cluster.committed("g") == {("t", 0): 200, ("t", 1): 200}
         with pytest.raises(ClosedError):
             await first.poll()
+
+    asyncio.run(main())
+
+
+def test_a_poll_that_is_cancelled_lets_its_callback_end(cluster: Cluster, protocol: str) -> None:
+    """Else partitions are read though their state was not loaded, or given away though it was not written out."""
+    fill_both(cluster, 100)
+
+    async def main() -> None:
+        has_begun, may_end, ended = asyncio.Event(), asyncio.Event(), []
+
+        async def assigned(partitions: Sequence[TopicPartition]) -> None:
+            has_begun.set()
+            await may_end.wait()
+            with pytest.raises(GroupError):
+                await consumer.poll()
+            consumer.seek_to("latest", partitions)
+            ended.append("assigned")
+
+        async def revoked(partitions: Sequence[TopicPartition]) -> None:
+            has_begun.set()
+            await may_end.wait()
+            ended.append("revoked")
+
+        async def cancelled(coroutine: Coroutine[Any, Any, object]) -> None:
+            has_begun.clear()
+            may_end.clear()
+            task = asyncio.create_task(coroutine)
+            await asyncio.wait_for(has_begun.wait(), PATIENCE)
+            task.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert not task.done()
+            may_end.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        options: Any = {"group": "g", "group_protocol": protocol, "max_wait_ms": 20}
+        async with kwire.aio.Consumer(cluster.bootstrap, **options) as consumer:
+            await consumer.subscribe(["t"], on_assigned=assigned, on_revoked=revoked)
+            await cancelled(consumer.poll(timeout=PATIENCE))
+            assert ended == ["assigned"]
+            assert (await consumer.metrics()).callbacks_failed == 0
+            assert await consumer.position("t", 0) == 100
+            await cancelled(consumer.close())
+        assert ended == ["assigned", "revoked"]
 
     asyncio.run(main())
 
