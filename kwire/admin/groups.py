@@ -371,7 +371,7 @@ class GroupAdmin(LogOffsets):
         """Set what a group has committed to a point in its topics, and return what changes.
 
         to       "earliest", "latest", "current" (only commits what it has), a datetime, a timedelta or `Ago` back from
-                 now, `AtTimestamp`, or an offset
+                 now, `AtTimestamp`, or an offset from 0 up
         by       instead of `to`: this many records forward, or back if it is negative
         topics   the topics to reset; by default those of which the group has committed offsets
         dry_run  return the moves and change nothing
@@ -384,6 +384,10 @@ class GroupAdmin(LogOffsets):
         if by is not None and (isinstance(by, bool) or not isinstance(by, int)):
             raise ConfigurationError(f"by is {by!r:.60}", remedy="give a number of records, negative to go back")
         is_offset = isinstance(to, int) and not isinstance(to, bool)
+        if isinstance(to, int) and to < 0:  # Kafka has -1 for the end and -2 for the beginning
+            raise ConfigurationError(
+                f"to is {to}", remedy='give an offset from 0 up; "latest" is the end, and by=-1 goes back one record'
+            )
         if by is None and not is_offset and not (isinstance(to, str) and to in _NAMED_TARGETS):
             _timestamp_ms(to, 0)
         named = None if topics is None else checked_names("topics", topics)

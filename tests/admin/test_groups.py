@@ -194,6 +194,8 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(admin: Admin) -> No
         admin.groups.reset("g")
     with pytest.raises(ConfigurationError, match="earliest"):
         admin.groups.reset("g", "yesterday", topics=["orders"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="by=-1 goes back"):
+        admin.groups.reset("g", -1, topics=["orders"])
     with pytest.raises(ConfigurationError, match="types=\\['share'\\]"):
         admin.groups.list(types="share")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="groups contains"):
