@@ -41,7 +41,11 @@ class ResourceResult(NamedTuple, Generic[Result]):
 
 
 class Operation(ABC, Generic[Resource, Result]):
-    """A `StateMachine`. `future` gets a result or a BrokerError per resource, or the error that stopped them all."""
+    """A `StateMachine`. `future` gets a result or an error per resource.
+
+    What ends the whole operation, such as the timeout, is the error of each resource without a result; it fails the
+    future only if no resource has one.
+    """
 
     api: type[Request[Any]]
 
@@ -60,7 +64,7 @@ class Operation(ABC, Generic[Resource, Result]):
         self._attempts = 0
         self._is_in_flight = False
         self._refresh_reason: str | None = None
-        self._last_error: KwireError | None = None
+        self._last_error: dict[str, KwireError] = {}
         self._complete_if_done()
 
     @abstractmethod
@@ -95,7 +99,7 @@ class Operation(ABC, Generic[Resource, Result]):
             view.request_metadata(self._refresh_reason)
             self._refresh_reason = None
         if now >= self._expires_at:
-            self._fail(self._timeout_error(view.connection_error))
+            self._expire(view.connection_error)
             return []
         if view.has_fatal_error and view.connection_error is not None:
             self._fail(view.connection_error)
@@ -130,22 +134,23 @@ class Operation(ABC, Generic[Resource, Result]):
                 self._fail(result)
                 return
             self._in_doubt.update(self._pending)
-            self._retry(result, now)
+            self._retry(dict.fromkeys(self._pending, result), now)
             return
         assert result is not None
-        last_error: BrokerError | None = None
+        refused: dict[str, KwireError] = {}
         for name, outcome in self.parse_response(result, self._in_doubt):
             if name not in self._pending:
                 continue
             if isinstance(outcome, BrokerError) and outcome.code in _RETRIED_CODES:
-                last_error = outcome
+                refused[name] = outcome
                 if outcome.code == ErrorCode.REQUEST_TIMED_OUT:  # the controller has started and may complete it
                     self._in_doubt.add(name)
                 continue
             self._results[name] = outcome
             del self._pending[name]
         if not self._complete_if_done():
-            self._retry(last_error or RequestTimeoutError("the controller's response lacks a resource"), now)
+            lacking = RequestTimeoutError("the controller's response lacks a resource")
+            self._retry({name: refused.get(name, lacking) for name in self._pending}, now)
 
     def _complete_if_done(self) -> bool:
         if self._pending:
@@ -153,21 +158,37 @@ class Operation(ABC, Generic[Resource, Result]):
         self.future.set_result({name: self._results[name] for name in self._order})
         return True
 
-    def _retry(self, error: KwireError, now: float) -> None:
-        # The cause of a timeout says more than the timeout.
-        self._last_error = error.__cause__ if isinstance(error.__cause__, KwireError) else error
+    def _retry(self, errors: Mapping[str, KwireError], now: float) -> None:
+        for name, error in errors.items():  # the cause of a timeout says more than the timeout
+            self._last_error[name] = error.__cause__ if isinstance(error.__cause__, KwireError) else error
         self._attempts += 1
         self._not_before = now + self._backoff.seconds(self._attempts, self._random)
-        self._refresh_reason = f"{self.api.__name__}: {error.message}"
+        self._refresh_reason = f"{self.api.__name__}: {next(iter(errors.values())).message}"
 
     def _fail(self, error: KwireError) -> None:
-        if not self.future.done():
+        if self.future.done():
+            return
+        if self._results:
+            self._end(dict.fromkeys(self._pending, error))
+        else:
             self.future.set_exception(error)
 
-    def _timeout_error(self, connection_error: KwireError | None) -> KwireError:
+    def _expire(self, connection_error: KwireError | None) -> None:
+        if self._results:
+            self._end({name: self._timeout_error([name], connection_error) for name in self._pending})
+        else:
+            self.future.set_exception(self._timeout_error(self._pending, connection_error))
+
+    def _end(self, errors: Mapping[str, KwireError]) -> None:
+        """Complete with these errors of the resources that have no result."""
+        self._results.update(errors)
+        self._pending.clear()
+        self._complete_if_done()
+
+    def _timeout_error(self, names: Collection[str], connection_error: KwireError | None) -> KwireError:
         return timeout_error(
-            f"no result in time for {', '.join(self._pending)}",
-            self._last_error or connection_error,
+            f"no result in time for {', '.join(names)}",
+            next((self._last_error[name] for name in names if name in self._last_error), connection_error),
             api=self.api.__name__.removesuffix("Request"),
             remedy="the controller may have applied the change, or may do so later: check before you repeat it",
         )

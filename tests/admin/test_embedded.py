@@ -8,7 +8,7 @@ import pytest
 
 from kwire import Admin, NewTopic
 from kwire.admin import CreatedTopic
-from kwire.broker import Cluster
+from kwire.broker import Answer, Cluster, Delay
 from kwire.errors import (
     BrokerError,
     ClosedError,
@@ -19,6 +19,7 @@ from kwire.errors import (
     TopicError,
 )
 from kwire.protocol import ApiKey
+from kwire.protocol.messages.create_topics import CreateTopicsResponse
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +145,26 @@ def test_several_topics_have_a_result_each(admin: Admin) -> None:
     described = admin.topics.describe_many(["first", "never"])
     assert (list(described.ok), list(described.errors)) == (["first"], ["never"])
     admin.topics.delete(["first"])
+
+
+def test_a_topic_that_is_throttled_to_the_end_hides_no_other(cluster: Cluster, admin: Admin) -> None:
+    def throttle(_: object, response: CreateTopicsResponse) -> CreateTopicsResponse:
+        for topic in response.topics:
+            if topic.name == "throttled":
+                topic.error_code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        return response
+
+    admin.topics.list()  # it is connected, so that the time is for the topics
+    cluster.add_fault(Answer(throttle), api=ApiKey.CREATE_TOPICS, times=None)
+    cluster.add_fault(Delay(500), api=ApiKey.METADATA, times=None)
+    try:
+        results = admin.topics.create_many([NewTopic("calm"), NewTopic("throttled"), NewTopic("a b")], timeout=1.0)
+    finally:
+        cluster.clear_faults()
+    assert results["calm"].partitions > 0
+    assert {name: type(error) for name, error in results.errors.items()} == {
+        "throttled": RequestTimeoutError, "a b": TopicError,
+    }  # fmt: skip
 
 
 def test_features_of_the_cluster(admin: Admin) -> None:

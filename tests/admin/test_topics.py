@@ -223,6 +223,31 @@ def test_a_timeout_names_the_last_error() -> None:
     assert "for a;" in str(error)
 
 
+def test_a_resource_that_gets_no_result_in_time_hides_no_other() -> None:
+    driver = Driver(create(NewTopic("slow"), NewTopic("a"), NewTopic("b b"), NewTopic("late"), timeout=3.0), 7)
+    driver.send()
+    codes = {"slow": ErrorCode.THROTTLING_QUOTA_EXCEEDED, "late": ErrorCode.REQUEST_TIMED_OUT}
+    driver.respond(created(codes | {"a": 0, "b b": ErrorCode.INVALID_TOPIC_EXCEPTION}))
+    driver.send(3.0)
+    results = driver.results
+    assert list(results) == ["slow", "a", "b b", "late"]
+    assert (results["a"].partitions, results["b b"].code) == (3, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    for name, code in codes.items():
+        assert isinstance(results[name], RequestTimeoutError)
+        assert f"for {name};" in str(results[name])
+        assert results[name].__cause__.code == code
+
+
+def test_a_lost_right_to_connect_hides_no_result() -> None:
+    driver = Driver(create(NewTopic("slow"), NewTopic("a")), 7)
+    driver.send()
+    driver.respond(created({"slow": ErrorCode.THROTTLING_QUOTA_EXCEEDED, "a": 0}))
+    driver.view.connection_error, driver.view.has_fatal_error = AuthenticationError("no"), True
+    driver.send(2.0)
+    assert driver.results["a"].name == "a"
+    assert driver.results["slow"] is driver.view.connection_error
+
+
 @pytest.mark.parametrize(("timeout", "request_timeout_ms"), [(60.0, 59_000), (2.0, 1_500), (0.01, 8)])
 def test_the_timeout_of_the_request_is_shorter_than_the_callers(timeout: float, request_timeout_ms: int) -> None:
     driver = Driver(create(NewTopic("a"), timeout=timeout), 7)
