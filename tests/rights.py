@@ -32,7 +32,7 @@ VERBS: dict[str, tuple[Callable[[Admin], Any], str | None, str]] = {
     ),
     "configs.resources": (lambda a: a.configs.resources(), "cluster", "describe_configs"),
     "records.delete": (lambda a: a.records.delete({("t", 0): 0}).check(), "topic t", "describe"),
-    "offsets.list": (lambda a: a.offsets.list([("t", 0)], "latest"), "topic t", "describe"),
+    "offsets.list": (lambda a: a.offsets.list([("t", 0)], "latest").check(), "topic t", "describe"),
     "groups.describe": (lambda a: a.groups.describe("g"), "group g", "describe"),
     "groups.offsets": (lambda a: a.groups.offsets("g"), "group g", "describe"),
     "groups.set_offsets": (lambda a: a.groups.set_offsets("g", {("t", 0): 0}).check(), "group g", "describe"),

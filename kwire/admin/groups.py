@@ -167,23 +167,32 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a group is behind in one partition. `committed` and `records` are None where it has committed nothing."""
+    """How far a group is behind in one partition. `committed` and `records` are None where it has committed nothing.
+
+    `end` is None, with an `error`, where the end of the log could not be found.
+    """
 
     topic: str
     partition: int
     committed: int | None
-    end: int
+    end: int | None
     records: int | None
     member: GroupMember | None = None
+    error: KwireError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """The lag of a group. `total` counts the partitions that have a committed offset."""
+    """The lag of a group. `total` counts the partitions whose `records` are known."""
 
     group: str
     total: int
     by_partition: tuple[PartitionLag, ...] = field(default=())
+
+    @property
+    def errors(self) -> dict[TopicPartition, KwireError]:
+        """Return the errors of the partitions whose end could not be found."""
+        return {(one.topic, one.partition): one.error for one in self.by_partition if one.error is not None}
 
 
 class GroupAdmin(LogOffsets):
@@ -411,7 +420,8 @@ class GroupAdmin(LogOffsets):
         """Return how many records a group has still to process, per partition and in all.
 
         With "read_committed" the end is the last stable offset, as members with this isolation see it. Partitions that
-        a member has and the group never committed are listed without a lag.
+        a member has and the group never committed are listed without a lag, and so are those whose end could not be
+        found, such as one without a leader: they have an `error`.
         """
         checked_name("group", group)
         checked_isolation(isolation)
@@ -452,14 +462,18 @@ class GroupAdmin(LogOffsets):
             found = await self._offsets_of(group.id, False, deadline)
             committed = {key: one.offset for key, one in found.items()}
         owned = {key for member in group.members for key in member.assignment}
-        ends = await self._offsets_at(dict.fromkeys(sorted(owned | committed.keys()), LATEST), deadline, isolation)
+        ends = await self._each_offset_at(dict.fromkeys(sorted(owned | committed.keys()), LATEST), deadline, isolation)
         lags: list[PartitionLag] = []
-        for key, end in ends.items():
-            at = committed.get(key)
-            records = None if at is None else max(0, end.offset - at)
+        for key, found_end in ends.items():
+            at, end, error = committed.get(key), None, None
+            if isinstance(found_end, KwireError):
+                error = found_end
+            else:
+                end = found_end.offset
+            records = None if at is None or end is None else max(0, end - at)
             if key in share and share[key].lag >= 0:
                 records = share[key].lag
-            lags.append(PartitionLag(*key, at, end.offset, records, group.owner(key)))
+            lags.append(PartitionLag(*key, at, end, records, group.owner(key), error))
         return GroupLag(group.id, sum(lag.records or 0 for lag in lags), tuple(lags))
 
     async def _targets(

@@ -8,6 +8,7 @@ from random import Random
 from typing import Literal
 
 from kwire.admin.noun import Noun, TopicPartition, checked_items, checked_names
+from kwire.admin.results import Results
 from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import checked_partitions
 from kwire.consumer.offsets import (
@@ -20,7 +21,7 @@ from kwire.consumer.offsets import (
     is_start_offset,
     list_offsets_timestamp,
 )
-from kwire.errors import ConfigurationError, ErrorCode, broker_error
+from kwire.errors import ConfigurationError, ErrorCode, KwireError, broker_error
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 
@@ -47,6 +48,21 @@ class LogOffsets(Noun):
         """Return the first offset at or after each timestamp, or the place that a negative one stands for."""
         if not timestamps:
             return {}
+        fetcher, query = self._query(timestamps, deadline, isolation)
+        return await self._run(fetcher, query.future, deadline)
+
+    async def _each_offset_at(
+        self, timestamps: Mapping[TopicPartition, int], deadline: float, isolation: Isolation = "read_uncommitted"
+    ) -> dict[TopicPartition, FoundOffset | KwireError]:
+        """Return what `_offsets_at` does, but an error for each partition that has one: it hides no other."""
+        if not timestamps:
+            return {}
+        fetcher, query = self._query(timestamps, deadline, isolation)
+        return await self._run(fetcher, query.results, deadline)
+
+    def _query(
+        self, timestamps: Mapping[TopicPartition, int], deadline: float, isolation: Isolation
+    ) -> tuple[OffsetFetcher, OffsetsQuery]:
         left = self._left(deadline)
         fetcher = OffsetFetcher(
             is_committed_only=isolation == "read_committed",
@@ -54,7 +70,7 @@ class LogOffsets(Noun):
             backoff=self._backoff(),
             random=Random(),
         )
-        return await self._run(fetcher, OffsetsQuery(fetcher, timestamps, left).future, deadline)
+        return fetcher, OffsetsQuery(fetcher, timestamps, left)
 
 
 class OffsetAdmin(LogOffsets):
@@ -67,14 +83,14 @@ class OffsetAdmin(LogOffsets):
         *,
         isolation: Isolation = "read_uncommitted",
         timeout: float | None = None,
-    ) -> dict[TopicPartition, FoundOffset]:
+    ) -> Results[TopicPartition, FoundOffset]:
         """Return where something is in the logs of topics (by name), or of single partitions.
 
         at         "earliest", "latest", "max_timestamp" (Kafka 3.0), "local_earliest" (3.5), "latest_tiered" (3.9),
                    "earliest_pending_upload" (4.2); a datetime, a timedelta back from now, `Ago` or `AtTimestamp`
         isolation  with "read_committed", "latest" is the last stable offset
 
-        The offset is -1 where a log has no record that young.
+        The offset is -1 where a log has no record that young. Raises TopicError for a topic that does not exist.
         """
         if isinstance(partitions, str):
             checked_names("partitions", partitions)
@@ -85,7 +101,7 @@ class OffsetAdmin(LogOffsets):
         checked_isolation(isolation)
         deadline = self._deadline(timeout)
         wanted = [*checked_partitions(keys), *await self._partitions_of(checked_names("partitions", topics), deadline)]
-        return await self._offsets_at(dict.fromkeys(wanted, timestamp), deadline, isolation)
+        return Results(await self._each_offset_at(dict.fromkeys(wanted, timestamp), deadline, isolation))
 
 
 class Offsets(OffsetAdmin):

@@ -157,7 +157,7 @@ def lag(groups: tuple[str, ...], committed: bool, connection: ConnectionOptions,
     """Show how many records groups have still to process, per partition.
 
     A partition that a member has and for which nothing is committed has no lag. The exit code is 1 if a group does not
-    exist.
+    exist, or the end of a partition is not known, such as of one without a leader.
     """
     isolation: Any = "read_committed" if committed else "read_uncommitted"
     with open_admin(connection) as admin:
@@ -168,14 +168,17 @@ def lag(groups: tuple[str, ...], committed: bool, connection: ConnectionOptions,
         else:
             for line in _lag_lines(found):
                 output.json(line)
-    return report(results.errors)
+    partition_errors = {(one.group, key): error for one in results.ok.values() for key, error in one.errors.items()}
+    return report({**results.errors, **partition_errors})
 
 
 def _show_lag(found: GroupLag, output: Output) -> None:
-    output.text(f"{found.group}: {counted(found.total, 'record')} behind")
+    unknown = f"; the end of {counted(len(found.errors), 'partition')} is not known" if found.errors else ""
+    output.text(f"{found.group}: {counted(found.total, 'record')} behind{unknown}")
     rows = [
         [
-            one.topic, one.partition, "-" if one.committed is None else one.committed, one.end,
+            one.topic, one.partition, "-" if one.committed is None else one.committed,
+            "-" if one.end is None else one.end,
             "-" if one.records is None else styled(str(one.records), "yellow" if one.records else ""),
             "" if one.member is None else one.member.client_id, "" if one.member is None else one.member.host,
         ]
@@ -195,6 +198,7 @@ def _lag_lines(found: GroupLag) -> Iterable[dict[str, Any]]:
             "member": None if one.member is None else one.member.id,
             "client_id": None if one.member is None else one.member.client_id,
             "host": None if one.member is None else one.member.host,
+            "error": None if one.error is None else str(one.error),
         }  # fmt: skip
     yield {"kind": "group", "group": found.group, "lag": found.total}
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kwire.cli.admin import open_admin, partition_keys, show, time_of
+from kwire.cli.admin import open_admin, partition_keys, report, show, time_of
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, output_options
@@ -55,10 +55,10 @@ def list_offsets(
             "topic": topic, "partition": index, "offset": one.offset, "timestamp_ms": one.timestamp_ms,
             "leader_epoch": one.leader_epoch,
         }
-        for (topic, index), one in found.items()
+        for (topic, index), one in found.ok.items()
     ]  # fmt: skip
     show(rows, output, right=["partition", "offset", "timestamp_ms", "leader_epoch"])
-    return ExitCode.OK
+    return report(found.errors)
 
 
 def named_partitions(texts: Iterable[str]) -> list[str | tuple[str, int]]:

@@ -21,6 +21,7 @@ from kwire.consumer.routing import LeaderAndEpoch, leader_of, no_such_topic
 from kwire.errors import (
     UNKNOWN_TOPIC_CODES,
     BrokerError,
+    ClosedError,
     ConfigurationError,
     ErrorCode,
     KwireError,
@@ -497,8 +498,9 @@ def _expired(request: OffsetRequest, view: ClusterView) -> KwireError:
 
 
 class OffsetsQuery:
-    """The offsets of many partitions. `future` gets all of them, or the first error.
+    """The offsets of many partitions.
 
+    `future` gets all of them, or the first error; `results` gets an offset or an error for each, or the ClosedError.
     `offset_fetcher` is the state machine to run.
     """
 
@@ -506,24 +508,30 @@ class OffsetsQuery:
         self, offset_fetcher: OffsetFetcher, timestamps: Mapping[tuple[str, int], int], timeout: float
     ) -> None:
         self.future: Future[dict[tuple[str, int], FoundOffset]] = Future()
-        self._found: dict[tuple[str, int], FoundOffset] = {}
+        self.results: Future[dict[tuple[str, int], FoundOffset | KwireError]] = Future()
+        self._found: dict[tuple[str, int], FoundOffset | KwireError] = {}
         self._order = list(timestamps)
         if not timestamps:
             self.future.set_result({})
+            self.results.set_result({})
         offset_fetcher.add(
             OffsetRequest(topic, partition, timestamp, partial(self._add, (topic, partition)), timeout)
             for (topic, partition), timestamp in timestamps.items()
         )
 
     def _add(self, key: tuple[str, int], result: FoundOffset | KwireError, now: float) -> None:
-        if self.future.done():
-            return
-        if isinstance(result, KwireError):
-            self.future.set_exception(result)
-            return
         self._found[key] = result
-        if len(self._found) == len(self._order):
-            self.future.set_result({one: self._found[one] for one in self._order})
+        if isinstance(result, KwireError) and not self.future.done():
+            self.future.set_exception(result)
+        if isinstance(result, ClosedError) and not self.results.done():
+            self.results.set_exception(result)
+        if len(self._found) < len(self._order):
+            return
+        results = {one: self._found[one] for one in self._order}
+        if not self.results.done():
+            self.results.set_result(results)
+        if not self.future.done():
+            self.future.set_result({one: found for one, found in results.items() if not isinstance(found, KwireError)})
 
 
 class PartitionsQuery:

@@ -163,10 +163,11 @@ class _Examination:
             return
         try:
             facts.lag = admin.groups.lag(name, timeout=timeout)
-            partitions = [(one.topic, one.partition) for one in facts.lag.by_partition]
+            facts.lag_error = next(iter(facts.lag.errors.values()), None)
+            partitions = [(one.topic, one.partition) for one in facts.lag.by_partition if one.error is None]
             if partitions:
                 starts = admin.offsets.list(partitions, at="earliest", timeout=timeout)
-                facts.log_starts = {key: found.offset for key, found in starts.items()}
+                facts.log_starts = {key: found.offset for key, found in starts.ok.items()}
         except KwireError as error:
             facts.lag_error = error
 

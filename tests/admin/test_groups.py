@@ -11,10 +11,11 @@ import confluent_kafka
 import pytest
 
 from kwire import Admin, Producer
+from kwire.admin import NewTopic
 from kwire.admin.groups import Group, GroupListing, Move
 from kwire.broker import Cluster
 from kwire.consumer.offsets import Ago, Offset
-from kwire.errors import BrokerError, ConfigurationError, ErrorCode
+from kwire.errors import BrokerError, ConfigurationError, ErrorCode, RequestTimeoutError
 from tests.cli.running import Ran, run
 
 PATIENCE_SECONDS = 20.0
@@ -107,6 +108,56 @@ def test_lag_counts_from_what_is_committed(cluster: Cluster, admin: Admin) -> No
         [(0, 4, 10, 6), (1, 4, 10, 6), (2, 4, 10, 6)],
     )
     assert admin.groups.lag_many(["behind", "nowhere"]).ok.keys() == {"behind"}
+
+
+@pytest.fixture(scope="module")
+def half_down() -> Iterator[tuple[Cluster, tuple[str, str]]]:
+    """Yield a cluster with a broker down, the leader of ("paid", 1), and two groups whose coordinator is up.
+
+    The first has committed an offset in both partitions, the second only where there is a leader.
+    """
+    with Cluster(2, auto_create_topics=False) as running, Admin(running.bootstrap) as admin:
+        admin.topics.create_many([NewTopic("paid", assignments={0: [1], 1: [2]})]).check()
+        with Producer(running.bootstrap) as producer:
+            for number in range(20):
+                producer.send("paid", b"x", partition=number % 2)
+            producer.flush()
+        names = [f"g{number}" for number in range(20)]
+        for name in names:
+            admin.groups.set_offsets(name, {("paid", 0): 4}).check()
+        first, second, *_ = (one.id for one in admin.groups.list() if one.coordinator == 1)
+        admin.groups.set_offsets(first, {("paid", 1): 4}).check()
+        running.stop(2)
+        yield running, (first, second)
+
+
+def test_the_lag_of_a_partition_without_a_leader_is_its_error(half_down: tuple[Cluster, tuple[str, str]]) -> None:
+    running, (group, _) = half_down
+    with Admin(running.bootstrap) as admin:
+        lag = admin.groups.lag(group, timeout=2.0)
+        assert [(one.partition, one.committed, one.end, one.records) for one in lag.by_partition] == [
+            (0, 4, 10, 6), (1, 4, None, None),
+        ]  # fmt: skip
+        assert lag.total == 6
+        assert lag.by_partition[0].error is None
+        assert list(lag.errors) == [("paid", 1)]
+        assert isinstance(lag.errors["paid", 1], RequestTimeoutError)
+        with pytest.raises(RequestTimeoutError, match="paid"):
+            admin.groups.reset(group, "earliest", timeout=1.0)
+
+
+def test_the_command_shows_the_lag_of_the_partitions_that_have_a_leader(
+    half_down: tuple[Cluster, tuple[str, str]],
+) -> None:
+    running, (group, _) = half_down
+    ran = run_on(running, "lag", group, "--timeout", "2")
+    assert ran.code == 1
+    assert [(line["lag"], "in time" in (line.get("error") or "")) for line in ran.lines()] == [
+        (6, False), (None, True), (6, False),
+    ]  # fmt: skip
+    table = run_on(running, "lag", group, "--timeout", "2", "-f", "table")
+    assert "not known" in table.stdout
+    assert "paid" in table.stderr
 
 
 def test_a_partition_without_a_commit_has_no_lag_and_names_its_member(cluster: Cluster, admin: Admin) -> None:

@@ -387,4 +387,26 @@ def test_an_offsets_query_gets_all_offsets_or_the_first_error() -> None:
     first.respond_offsets({}, codes={("t", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED})
     second.respond_offsets({("t", 2): 6})
     assert isinstance(failed.future.exception(0), AuthorizationError)
-    assert OffsetsQuery(world.offset_fetcher, {}, 10.0).future.result(0) == {}
+    empty = OffsetsQuery(world.offset_fetcher, {}, 10.0)
+    assert empty.future.result(0) == empty.results.result(0) == {}
+
+
+def test_an_offsets_query_keeps_the_error_of_each_partition() -> None:
+    world = World()
+    query = OffsetsQuery(world.offset_fetcher, {("t", 0): LATEST, ("t", 2): LATEST}, 10.0)
+    first, second = world.turn()
+    first.respond_offsets({}, codes={("t", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+    assert not query.results.done()
+    second.respond_offsets({("t", 2): 6})
+    found = query.results.result(0)
+    assert list(found) == [("t", 0), ("t", 2)]
+    assert found["t", 2] == FoundOffset(6)
+    assert isinstance(found["t", 0], AuthorizationError)
+
+
+def test_a_closed_client_fails_an_offsets_query() -> None:
+    world = World()
+    query = OffsetsQuery(world.offset_fetcher, {("t", 0): LATEST, ("t", 2): LATEST}, 10.0)
+    world.offset_fetcher.closed(ClosedError("over"))
+    assert isinstance(query.results.exception(0), ClosedError)
+    assert isinstance(query.future.exception(0), ClosedError)
