@@ -91,7 +91,7 @@ TRANSITIONS: dict[tuple[TransactionState, TransactionEvent], TransactionState] =
     (TransactionState.ABORTABLE, TransactionEvent.FAIL): TransactionState.ABORTABLE,
     (TransactionState.ABORTING, TransactionEvent.ENDED): TransactionState.READY,
     (TransactionState.ABORTING, TransactionEvent.RENEW): TransactionState.INITIALIZING,
-    # The records that failed are being discarded already.
+    # The records that failed are being discarded already. Not for a refused abort: see `_handle_refused_abort`.
     (TransactionState.ABORTING, TransactionEvent.FAIL): TransactionState.ABORTING,
     **{(state, TransactionEvent.FAIL_FATALLY): TransactionState.FATAL for state in TransactionState},
     **{
@@ -134,6 +134,13 @@ _ACTIONS = {
 _IN_PRODUCE = {
     ErrorCode.INVALID_PRODUCER_EPOCH: TransactionErrorAction.ABORTABLE,
 }
+
+# Of an abort: a new epoch ends what is open all the same. After any other error that is no passing one, nothing does.
+_RENEW_AFTER_ABORT = (
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.TRANSACTION_ABORTABLE,
+)
 
 _REMEDY = {
     TransactionErrorAction.ABORTABLE: "abort this transaction and begin another",
@@ -365,8 +372,8 @@ class Transaction:
         # the transaction may fail in between.
         if self.sends_records and self._to_add:
             partitions = list(self._to_add)
-            build = partial(self._add_partitions, partitions)
-            return [self._request(AddPartitionsToTxnRequest, build, self._partitions_added, _ADD_PARTITIONS_MAX)]
+            build, on_response = partial(self._add_partitions, partitions), partial(self._partitions_added, partitions)
+            return [self._request(AddPartitionsToTxnRequest, build, on_response, _ADD_PARTITIONS_MAX)]
         if self._offsets and self.sends_records:
             return [self._request_offsets(self._offsets[0])]
         if self.state in (TransactionState.COMMITTING, TransactionState.ABORTING) and is_drained:
@@ -400,12 +407,12 @@ class Transaction:
                 self._attempts = 0
                 self.last_error = None
             except KwireError as error:
-                self._handle_error(error.at(broker=call.broker, version=call.version), target, now)
+                self._handle_error(error.at(broker=call.broker, version=call.version), api, target, now)
 
         self.in_flight = call = PendingRequest(target, api, build, done, at_most=at_most)
         return call
 
-    def _handle_error(self, error: KwireError, route: ToCoordinator, now: float) -> None:
+    def _handle_error(self, error: KwireError, api: type[Request[Any]], route: ToCoordinator, now: float) -> None:
         kind = transaction_error_action(error)
         if kind is TransactionErrorAction.COORDINATOR:
             assert self._view is not None
@@ -414,8 +421,19 @@ class Transaction:
             self._attempts += 1
             self.last_error = error
             self.retry_at = now + self._backoff.seconds(self._attempts, self._random)
+        elif api is EndTxnRequest and self.state is TransactionState.ABORTING:
+            self.last_error = error
+            self._handle_refused_abort(error)
         else:
             self.fail(error)
+
+    def _handle_refused_abort(self, error: KwireError) -> None:
+        """Have InitProducerId abort what is open if it can, as in Java's client; else the producer is of no use."""
+        if isinstance(error, BrokerError) and error.code in _RENEW_AFTER_ABORT:
+            self._identity.require_epoch_bump()
+            self._ended()
+        else:
+            self.fail_fatally(error)
 
     def _add_partitions(self, partitions: Sequence[TopicPartition], version: int) -> AddPartitionsToTxnRequest:
         by_topic: dict[str, list[int]] = {}
@@ -430,7 +448,7 @@ class Transaction:
             ],
         )
 
-    def _partitions_added(self, response: AddPartitionsToTxnResponse) -> None:
+    def _partitions_added(self, partitions: Sequence[TopicPartition], response: AddPartitionsToTxnResponse) -> None:
         first_error: KwireError | None = None
         for topic in response.results_by_topic_v3_and_below:
             for result in topic.results_by_partition:
@@ -448,6 +466,10 @@ class Transaction:
                     )
         if first_error is not None:
             raise first_error
+        for topic_name, index in partitions:
+            if (topic_name, index) not in self._added:
+                missing = "the coordinator's response lacks a partition"
+                raise RequestTimeoutError(missing, api="AddPartitionsToTxn", topic=topic_name, partition=index)
 
     def _request_offsets(self, one: _Offsets) -> PendingRequest:
         if not self.is_v2 and one.member().group_id not in self._groups:

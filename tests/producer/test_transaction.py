@@ -380,6 +380,74 @@ def test_an_end_that_finds_no_transaction_where_there_was_one_is_fatal() -> None
 
 
 @pytest.mark.parametrize(
+    "code",
+    [ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.TRANSACTION_ABORTABLE],
+)
+def test_an_abort_that_needs_a_new_epoch_ends_with_one(bench: TransactionBench, code: ErrorCode) -> None:
+    bench.responses[EndTxnRequest] = [code] * 1000
+    bench.open()
+    bench.send()
+    bench.settle()
+    aborted = bench.end(commit=False)
+    bench.settle()
+    aborted.result(0)
+    assert bench.names[-2:] == ["EndTxn", "InitProducerId"], "InitProducerId aborts what is open"
+    assert bench.state is TransactionState.READY
+    bench.responses.clear()
+    bench.transaction.begin(bench.bench.view)
+    again, committed = bench.send(b"again"), bench.end(commit=True)
+    bench.settle()
+    committed.result(0)
+    again.result(0)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_REQUEST, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+)
+def test_an_abort_that_is_refused_for_another_reason_is_fatal(bench: TransactionBench, code: ErrorCode) -> None:
+    bench.responses[EndTxnRequest] = [code] * 1000
+    bench.open()
+    bench.send()
+    bench.settle()
+    aborted = bench.end(commit=False)
+    bench.settle()
+    error = aborted.exception(0)
+    assert isinstance(error, FatalError)
+    assert code.name in str(error)
+    assert bench.names.count("EndTxn") == 1
+    last_error = bench.transaction.last_error
+    assert last_error is not None
+    assert code.name in str(last_error)
+
+
+def test_another_request_that_fails_during_an_abort_is_not_its_end(bench: TransactionBench) -> None:
+    bench.open()
+    bench.send()
+    bench.settle()
+    bench.transaction.add_offsets({("in", 1): 1}, lambda: GroupMetadata("g"), Future())
+    (call,) = bench.bench.sender.turn(bench.bench.now, bench.bench.view)
+    aborted = bench.end(commit=False)
+    bench.responses[call.api] = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+    bench.respond(call)
+    bench.settle()
+    aborted.result(0)
+    assert bench.state is TransactionState.READY
+
+
+def test_a_response_that_lacks_a_partition_is_retried_after_a_back_off() -> None:
+    bench = TransactionBench(v2=False)
+    bench.open()
+    sent = bench.send()
+    (call,) = bench.bench.sender.turn(bench.bench.now, bench.bench.view)
+    assert call.api is AddPartitionsToTxnRequest
+    call.on_done(AddPartitionsToTxnResponse(), bench.bench.now)
+    assert "lacks a partition" in str(bench.transaction.last_error)
+    assert bench.bench.sender.turn(bench.bench.now, bench.bench.view) == []
+    bench.settle()
+    sent.result(0)
+
+
+@pytest.mark.parametrize(
     ("api", "code", "kind"),
     [
         (InitProducerIdRequest, ErrorCode.PRODUCER_FENCED, FencedError),
