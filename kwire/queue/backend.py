@@ -213,7 +213,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def extend(self, delivery: Delivery, timeout_ms: int) -> None:
-        """Let the lease last for this time from now on; return once that is certain."""
+        """Let the lease last for this time from now on, or longer; return once that is certain."""
 
     @abstractmethod
     async def flush(self, timeout: float | None) -> None:

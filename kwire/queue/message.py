@@ -91,7 +91,7 @@ class MessageClient:
     async def _extend(self, timeout_ms: int | None = None) -> None:
         """Let the lease last for `timeout_ms` from now on, by default the redelivery timeout; wait until it is certain.
 
-        Raises LeaseLostError if it is over.
+        A lease that lasts longer already stays as it is. Raises LeaseLostError if it is over.
         """
         if timeout_ms is not None and (not is_int(timeout_ms) or timeout_ms < 1):
             raise wrong_type("timeout_ms", timeout_ms, "milliseconds from 1 up, or None for the redelivery timeout")

@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
-from math import inf
+from math import ceil, inf
 from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -788,6 +788,7 @@ class TrackerBackend(Backend):
     async def extend(self, delivery: Delivery, timeout_ms: int) -> None:
         now = self.now()
         self._check_lease(delivery)
+        timeout_ms = max(timeout_ms, ceil((delivery.lease.deadline - now) * 1000))  # it never gets shorter
         await self._stored(self._send(delivery, Marker(MarkerType.KEEP_ALIVE, delivery.identity, timeout_ms)))
         self._check_lease(delivery)  # what is stored after the deadline may come too late for the tracker
         lease = delivery.lease.copy()

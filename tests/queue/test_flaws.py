@@ -178,6 +178,16 @@ def test_an_extension_is_of_one_message_alone(world: World) -> None:
     assert other.lease.deadline == before
 
 
+def test_an_extension_that_is_shorter_than_the_lease_takes_nothing_away(world: World) -> None:
+    backend, (delivery,) = leased(world, 1)
+    before = delivery.lease.deadline
+    run_blocking(backend.extend(delivery, 1_000))
+    assert delivery.lease.deadline >= before
+    markers = [decode_marker(one.value or b"") for one in world.cluster.log("markers", 0).records()]
+    assert markers[-1].type == MarkerType.KEEP_ALIVE
+    assert markers[-1].redeliver_after_ms > 30_000  # so the tracker knows, too
+
+
 def test_f13_an_extension_that_is_stored_after_the_deadline_does_not_bring_the_lease_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
