@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from kwire.consumer import ConsumerRecord
@@ -171,7 +171,6 @@ def may_pass(error: KwireError) -> bool:
 class Backend(ABC):
     """Takes messages under a lease and settles them. `fetch` is called by one thread or task at a time."""
 
-    has_delay: ClassVar[bool]  # whether `release` can put a message off
     now: Callable[[], float]  # the time of the leases' clock; no method, since it is read for each message
 
     @abstractmethod
@@ -206,6 +205,10 @@ class Backend(ABC):
     @abstractmethod
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
         """End the lease once the message is a dead letter, or at once where dead letters are dropped."""
+
+    @abstractmethod
+    def backoff(self, delivery: Delivery) -> int:
+        """Return after how many milliseconds the message comes again whose handler raised."""
 
     @abstractmethod
     async def release(self, delivery: Delivery, delay_ms: int, *, is_counted: bool) -> None:

@@ -302,7 +302,7 @@ class QueueConsumerClient(Generic[M]):
                     self._counters.nacked += 1
                 else:
                     if delay_ms is None:
-                        delay_ms = self._service.options.backoff(message.deliveries) if backend.has_delay else 0
+                        delay_ms = backend.backoff(delivery)
                     await backend.release(delivery, delay_ms, is_counted=True)
             finally:
                 if delivery.is_settled:

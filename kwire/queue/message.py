@@ -6,11 +6,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kwire.arguments import is_int, wrong_type
+from kwire.arguments import wrong_type
 from kwire.cluster.waiting import BlockingContext, blocking, run_blocking
 from kwire.errors import SettledError
+from kwire.option_checks import Whole
 from kwire.queue.backend import Delivery
 from kwire.queue.markers import Headers
+from kwire.queue.options import TIME_MAX_MS
 
 if TYPE_CHECKING:
     from kwire.queue.consumer import QueueConsumerClient
@@ -83,17 +85,21 @@ class MessageClient:
         await self._consumer.settle(self, "nack", reason=reason)
 
     async def _release(self, delay_ms: int | None = 0) -> None:
-        """Give the message back: it is delivered again after `delay_ms`; None: after the back-off of the service."""
-        if delay_ms is not None and (not is_int(delay_ms) or delay_ms < 0):
+        """Give the message back: it is delivered again after `delay_ms`; None: after the back-off of the service.
+
+        Raises ValueError for a delay that is longer than the markers topic keeps the message; it is in progress then.
+        """
+        if delay_ms is not None and not Whole(0, TIME_MAX_MS).accepts(delay_ms):
             raise wrong_type("delay_ms", delay_ms, "milliseconds from 0 up, or None for the back-off")
         await self._consumer.settle(self, "release", delay_ms=delay_ms)
 
     async def _extend(self, timeout_ms: int | None = None) -> None:
         """Let the lease last for `timeout_ms` from now on, by default the redelivery timeout; wait until it is certain.
 
-        A lease that lasts longer already stays as it is. Raises LeaseLostError if it is over.
+        A lease that lasts longer already stays as it is. Raises LeaseLostError if it is over, and ValueError for a time
+        that is longer than the markers topic keeps the message.
         """
-        if timeout_ms is not None and (not is_int(timeout_ms) or timeout_ms < 1):
+        if timeout_ms is not None and not Whole(1, TIME_MAX_MS).accepts(timeout_ms):
             raise wrong_type("timeout_ms", timeout_ms, "milliseconds from 1 up, or None for the redelivery timeout")
         await self._consumer.extend(self, timeout_ms)
 

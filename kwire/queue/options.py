@@ -19,6 +19,7 @@ BackendName = Literal["tracker", "share", "auto"]
 
 # Longer deadlines are for keep-alives: a marker must outlive its deadline in the markers topic.
 _TIMEOUT_MAX_MS = 12 * 3_600_000
+TIME_MAX_MS = (1 << 63) - 1  # markers have times as int64
 DEFAULT_BACKOFF_MS = 1_000
 
 
@@ -117,7 +118,7 @@ class QueueOptions:
         DEFAULT_BACKOFF_MS, Whole(0), "a message whose handler raised is delivered again after this time, and "
         "twice as much each time", unit=MS
     )  # fmt: skip
-    backoff_ms_max: int = option(300_000, Whole(0), "the longest of these times", unit=MS)
+    backoff_ms_max: int = option(300_000, Whole(0, _TIMEOUT_MAX_MS), "the longest of these times", unit=MS)
     clock_jump_ms: int = option(
         60_000, Whole(1), "the tracker distrusts a broker's clock that jumps by more than this", unit=MS
     )

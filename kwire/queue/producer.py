@@ -18,6 +18,7 @@ from kwire.queue.backend import QueuePlace
 from kwire.queue.envelope import Envelope, new_id
 from kwire.queue.markers import PREFIX, overhead
 from kwire.queue.metrics import ProducerCounters
+from kwire.queue.options import TIME_MAX_MS
 
 if TYPE_CHECKING:
     from kwire.queue.service import ServiceClient
@@ -93,7 +94,7 @@ class QueueProducerClient:
         if unknown:
             raise TypeError(f"send has no option {unknown[0]}: it has {', '.join(SendOptions.__annotations__)}")
         for name, number in options.items():
-            if number is not None and not Whole(int(name != "delay_ms")).accepts(number):
+            if number is not None and not Whole(int(name != "delay_ms"), TIME_MAX_MS).accepts(number):
                 raise wrong_type(name, number, "whole milliseconds")
         return Envelope(
             delay=self._one_of(options, "delay_ms", "deliver_at_ms"),

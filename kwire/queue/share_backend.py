@@ -63,8 +63,6 @@ class ShareDelivery(Delivery):
 
 
 class ShareBackend(Backend):
-    has_delay = False
-
     def __init__(
         self, service: ServiceClient[Any, Any], queue: str, place: QueuePlace, counters: ConsumerCounters
     ) -> None:
@@ -206,6 +204,9 @@ class ShareBackend(Backend):
         # Not REJECT: the brokers would write a second dead letter, without headers, where they have a topic for it.
         self._settle(delivery, AcknowledgeType.ACCEPT)
         self._counters.dead_lettered += 1
+
+    def backoff(self, delivery: Delivery) -> int:
+        return 0  # share groups have no delays
 
     async def release(self, delivery: Delivery, delay_ms: int, *, is_counted: bool) -> None:
         if delay_ms:

@@ -21,7 +21,7 @@ from kwire.cluster.waiting import Waiter
 from kwire.errors import ConfigurationError, ErrorCode, RequestTimeoutError, broker_error
 from kwire.protocol.messages.create_topics import CreateTopicsRequest
 from kwire.protocol.messages.describe_configs import DescribeConfigsRequest
-from kwire.queue.options import QueueOptions
+from kwire.queue.options import TIME_MAX_MS, QueueOptions
 
 _log = logging.getLogger("kwire.queue")
 
@@ -199,6 +199,7 @@ class TopicSetup(ConfigAdmin):
                 )
             retention_ms = int(configs.get("retention.ms", "-1"))
             needed_ms = options.redelivery_timeout_ms + (options.max_processing_ms if options.keep_alive else 0)
+            needed_ms += options.backoff(options.max_deliveries or TIME_MAX_MS)
             if 0 <= retention_ms < needed_ms:
                 problems.append(
                     f"retention.ms of {name} is {retention_ms}: messages are in progress for up to {needed_ms} ms, and "

@@ -58,7 +58,7 @@ from kwire.queue.dedup import DedupWindow
 from kwire.queue.envelope import Envelope, dead_letter_headers, new_id
 from kwire.queue.markers import Marker, MarkerType, encode_ends, encode_marker, encode_starts, overhead
 from kwire.queue.metrics import ConsumerCounters
-from kwire.queue.options import QueueOptions, Start
+from kwire.queue.options import TIME_MAX_MS, QueueOptions, Start
 from kwire.queue.topics import QueueTopics
 
 if TYPE_CHECKING:
@@ -120,8 +120,6 @@ class _Marked:
 
 
 class TrackerBackend(Backend):
-    has_delay = True
-
     def __init__(
         self, service: ServiceClient[Any, Any], queue: str, topics: QueueTopics, counters: ConsumerCounters
     ) -> None:
@@ -779,7 +777,27 @@ class TrackerBackend(Backend):
         self._counters.dead_lettered += 1
         self._settle(delivery, Marker(MarkerType.END, delivery.identity))
 
+    def _kept_ms(self, delivery: Delivery) -> int:
+        """Return for how long the markers topic still keeps the START of a message."""
+        retention_ms = self._topics.marker_retention_ms
+        if retention_ms < 0:
+            return TIME_MAX_MS
+        return max(0, retention_ms - ceil((self.now() - delivery.lease.leased_at) * 1000))
+
+    def _check_time(self, delivery: Delivery, ms: int) -> None:
+        """Raise ValueError for a time after which no tracker may know the message any more."""
+        kept_ms = self._kept_ms(delivery)
+        if ms > kept_ms:
+            raise ValueError(
+                f"{ms} ms are longer than the markers topic keeps message {delivery.envelope.id} ({kept_ms} ms more): "
+                "give a shorter time, or raise retention.ms of the markers topic"
+            )
+
+    def backoff(self, delivery: Delivery) -> int:
+        return min(self._options.backoff(delivery.envelope.deliveries + 1), self._kept_ms(delivery))
+
     async def release(self, delivery: Delivery, delay_ms: int, *, is_counted: bool) -> None:
+        self._check_time(delivery, delay_ms)
         self._end_lease(delivery, self.now())
         marker = Marker(MarkerType.RELEASE, delivery.identity, delay_ms, is_uncounted=not is_counted)
         self._settle(delivery, marker)
@@ -788,6 +806,7 @@ class TrackerBackend(Backend):
     async def extend(self, delivery: Delivery, timeout_ms: int) -> None:
         now = self.now()
         self._check_lease(delivery)
+        self._check_time(delivery, timeout_ms)
         timeout_ms = max(timeout_ms, ceil((delivery.lease.deadline - now) * 1000))  # it never gets shorter
         await self._stored(self._send(delivery, Marker(MarkerType.KEEP_ALIVE, delivery.identity, timeout_ms)))
         self._check_lease(delivery)  # what is stored after the deadline may come too late for the tracker

@@ -76,6 +76,7 @@ def test_q53_a_wrong_file_names_its_line(text: str, complaint: str) -> None:
         ({"max_in_progress": 10}, "max_in_progress"),
         ({"max_processing_ms": 1_000}, "max_processing_ms"),
         ({"backoff_ms": 10, "backoff_ms_max": 5}, "backoff_ms_max"),
+        ({"backoff_ms_max": 12 * 3_600_000 + 1}, "backoff_ms_max"),
         ({"marker_format": "kafka-mq-v1"}, "max_deliveries=None"),
         ({"max_deliveries": 0}, "max_deliveries"),
         ({"start": "now"}, "start"),

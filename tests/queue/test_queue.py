@@ -24,8 +24,9 @@ from kwire.errors import (
     SettledError,
 )
 from kwire.protocol import ApiKey
-from kwire.queue import Message
+from kwire.queue import Consumer, Message
 from kwire.queue.backend import Delivery
+from kwire.queue.markers import MarkerType, decode_marker
 from kwire.queue.tracker_backend import TrackerBackend
 from tests.queue.worlds import LEASE_MS, World, begun, payloads, put, take
 from tests.waiting import wait_until
@@ -194,6 +195,52 @@ def test_q91_extend_prolongs_a_lease(world: World) -> None:
     assert message.lease_seconds > 50
     assert consumer.receive(2 * LEASE_MS / 1000) is None
     message.ack()
+
+
+def short_markers(world: World, retention_ms: int, **options: Any) -> tuple[Consumer, Message]:
+    """Return a message in progress whose markers are kept for this time."""
+    configs = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2", "retention.ms": str(retention_ms)}
+    world.cluster.create_topic("markers", partitions=1, replication_factor=3, configs=configs)
+    service = world.service(max_processing_ms=LEASE_MS, partitions=1, **options)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    (message,) = take(consumer, 1)
+    return consumer, message
+
+
+def test_f4_times_that_are_longer_than_the_markers_are_kept_are_refused(world: World) -> None:
+    _, message = short_markers(world, 100_000)
+    for call in (message.release, message.extend):
+        with pytest.raises(ValueError, match=r"100001 ms are longer .* retention\.ms of the markers topic"):
+            call(100_001)
+    message._delivery.lease.leased_at -= 90.0  # its START has been in the log for so long
+    with pytest.raises(ValueError, match="11000 ms are longer"):
+        message.release(11_000)
+    assert (message.is_settled, message._consumer.metrics().in_progress) == (False, 1)
+    message.extend(5_000)
+    message.release(5_000)
+    assert message.is_settled
+
+
+def test_f4_a_back_off_is_no_longer_than_the_markers_are_kept(world: World) -> None:
+    consumer, message = short_markers(world, 30_000, backoff_ms=60_000, check_topics=False)
+    with pytest.raises(ZeroDivisionError), message:
+        _ = 1 / 0
+    consumer.flush()
+    last = [decode_marker(one.value or b"") for one in world.cluster.log("markers", 0).records()][-1]
+    assert last.type == MarkerType.RELEASE
+    assert 0 < last.redeliver_after_ms <= 30_000
+
+
+def test_times_that_no_marker_can_hold_are_refused(world: World) -> None:
+    consumer, message = short_markers(world, -1)
+    for name, call in (("delay_ms", message.release), ("timeout_ms", message.extend)):
+        with pytest.raises(TypeError, match=name):
+            call(1 << 63)
+    with pytest.raises(TypeError, match="delay_ms"):
+        consumer._service.queue("jobs").producer().send(b"hi", delay_ms=1 << 63)
+    message.extend((1 << 63) - 1)
+    assert message.lease_seconds > 1e12
 
 
 def test_a_message_is_settled_once(either: World) -> None:
@@ -661,6 +708,7 @@ def test_q32_trackers_share_the_partitions(world: World) -> None:
         ("markers", {"cleanup.policy": "compact"}, "F5: compact"),
         ("messages", {"cleanup.policy": "compact"}, "F5: compact"),
         ("markers", {"retention.ms": "1000"}, "F4: retention.ms"),
+        ("markers", {"retention.ms": "50000000"}, "F4: retention.ms"),
         ("markers", {"min.insync.replicas": "1"}, "F24: min.insync.replicas"),
     ],
 )
@@ -670,7 +718,7 @@ def test_q97_topics_that_lose_or_repeat_messages_are_refused(
     right = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "2"}
     world.cluster.create_topic(topic, partitions=3, replication_factor=3, configs={**right, **configs})
     with pytest.raises(ConfigurationError, match=complaint.partition(": ")[2]):
-        put(world.service(), "jobs", b"hi")
+        put(world.service(backoff_ms=500_000, backoff_ms_max=20_000_000), "jobs", b"hi")
     put(world.service(check_topics=False), "jobs", b"hi")
 
 
