@@ -154,6 +154,12 @@ class QueueOptions:
             raise ConfigurationError(
                 f"message_topic and marker_topic are both {self.message_topic!r}", remedy="give two topics"
             )
+        if self.dead_letters in (self.message_topic, self.marker_topic):
+            raise ConfigurationError(
+                f"the dead letter topic is {self.dead_letters!r}, which has messages or markers: dead letters would be "
+                "delivered again, or read as markers",
+                remedy="give another dead_letter_topic, or another marker_topic",
+            )
         if self.consumer_receive_buffer_capacity > self.max_in_progress:
             raise ConfigurationError(
                 f"consumer_receive_buffer_capacity is {self.consumer_receive_buffer_capacity}, max_in_progress "

@@ -68,10 +68,18 @@ class ShareQueues:
         self.known: dict[str, QueuePlace] = {}
 
     async def place(self, setup: TopicSetup, queue: str) -> QueuePlace:
-        """Return where the messages of a queue are; create its topic the first time, or check it."""
+        """Return where the messages of a queue are; create its topic the first time, or check it.
+
+        Raises ConfigurationError for the dead letter topic.
+        """
         if queue in self.known:
             return self.known[queue]
         topic, dead_letters = topic_of(self._options, queue), self._options.dead_letters
+        if topic == dead_letters:
+            raise ConfigurationError(
+                f"{topic} is the topic of queue {queue} and the dead letter topic: dead letters would come again",
+                remedy="give another dead_letter_topic, or another name to the queue",
+            )
         await setup.exists(topic)  # the first request: the cluster's features are known then
         level = await setup.feature(_FEATURE)
         if not level:

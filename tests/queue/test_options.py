@@ -66,6 +66,9 @@ def test_q53_a_wrong_file_names_its_line(text: str, complaint: str) -> None:
     [
         ({"message_topic": "a", "marker_topic": "a"}, "two topics"),
         ({"message_topic": ""}, "message_topic"),
+        ({"dead_letter_topic": "messages"}, "another dead_letter_topic"),
+        ({"dead_letter_topic": "markers"}, "another dead_letter_topic"),
+        ({"marker_topic": "messages-dead-letters"}, "another marker_topic"),
         ({"redelivery_timeout_ms": 0}, "redelivery_timeout_ms"),
         ({"redelivery_timeout_ms": 12 * 3_600_000 + 1}, "redelivery_timeout_ms"),
         ({"consumer_receive_buffer_capacity": 0}, "consumer_receive_buffer_capacity"),

@@ -56,6 +56,16 @@ def test_delays_and_timeouts_of_single_messages_are_refused(world: World) -> Non
     message.ack()
 
 
+def test_the_dead_letter_topic_is_no_queue(world: World) -> None:
+    service = world.service(dead_letter_topic="messages-jobs")
+    wrong = pytest.raises(ConfigurationError, match=r"messages-jobs is .* the dead letter topic.*another")
+    with wrong:
+        put(service, "jobs", b"hi")
+    with wrong:
+        service.queue("jobs").consumer().receive(1)
+    put(service, "other", b"hi")
+
+
 def test_the_group_has_the_configs_of_the_service(world: World) -> None:
     service = world.service(max_deliveries=3)
     put(service, "jobs", b"hi")
