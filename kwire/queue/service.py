@@ -214,7 +214,7 @@ class ServiceClient(Generic[P, C]):
     async def _dead_letters(self, queue: str | None = None, *, limit: int | None = None) -> list[DeadLetter]:
         """Return dead letters (of one queue, or of all) that were not sent back. Reads the whole dead letter topic."""
         check_limit("limit", limit)
-        return await Browser(self).dead_letters(queue, limit)
+        return await Browser(self).dead_letters(None if queue is None else checked_name(queue), limit)
 
     async def _redrive(
         self, queue: str | None = None, *, ids: Collection[str] | None = None, limit: int | None = None
@@ -225,9 +225,11 @@ class ServiceClient(Generic[P, C]):
         back exactly once, also when this is interrupted or runs twice at once: then the later one goes on.
         """
         check_limit("limit", limit)
-        if isinstance(ids, str):
-            raise wrong_type("ids", ids, "a collection of ids")
-        return await Browser(self).redrive(queue, ids, limit)
+        if ids is not None and (
+            isinstance(ids, str) or not isinstance(ids, Collection) or not all(isinstance(one, str) for one in ids)
+        ):
+            raise wrong_type("ids", ids, "a collection of ids, each a str")
+        return await Browser(self).redrive(None if queue is None else checked_name(queue), ids, limit)
 
     async def _peek(self, queue: str, count: int = 10) -> list[WaitingMessage]:
         """Return the first messages of a queue that no consumer has taken. They stay there."""

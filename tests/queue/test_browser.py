@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from kwire.broker import Refuse
 from kwire.errors import ErrorCode, KwireError
 from kwire.protocol import ApiKey
+from kwire.queue import Service
 from tests.queue.worlds import LEASE_MS, World, payloads, put, take
 from tests.waiting import wait_until
 
@@ -47,10 +49,24 @@ def test_q88_only_some_dead_letters_go_back(world: World) -> None:
     assert service.redrive(ids={"a", "c"}, limit=5) == 2
     assert payloads(take(consumer, 2)) == [b"a", b"c"]
     assert [one.id for one in service.dead_letters()] == ["b"]
-    with pytest.raises(TypeError, match="ids"):
-        service.redrive(ids="a")
     with pytest.raises(TypeError, match="limit"):
         service.redrive(limit=0)
+
+
+@pytest.mark.parametrize("ids", ["a", b"a", 5, [1]])
+def test_what_are_no_ids_of_dead_letters_is_refused(ids: Any) -> None:
+    with Service("localhost:1") as service, pytest.raises(TypeError, match="ids is"):
+        service.redrive(ids=ids)
+
+
+@pytest.mark.parametrize("call", [Service.dead_letters, Service.redrive])
+def test_what_is_no_queue_of_dead_letters_is_refused(call: Any) -> None:
+    with Service("localhost:1") as service:
+        for name in (5, b"jobs"):
+            with pytest.raises(TypeError, match="queue is"):
+                call(service, name)
+        with pytest.raises(ValueError, match="queue must not be empty"):
+            call(service, "")
 
 
 def test_q88_a_redrive_that_fails_in_its_transaction_sends_nothing(world: World) -> None:
