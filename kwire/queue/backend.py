@@ -131,6 +131,11 @@ class Delivery(DeliveryFields):
         return self._envelope is None
 
     @property
+    def deliveries_made(self) -> int:
+        """Return how often the message was delivered, with this delivery once it is handed out."""
+        return self.envelope.deliveries + (self.handed_out_at is not None)
+
+    @property
     def headers(self) -> Headers:
         """Return the headers of the record, and those of kwire's headers that a redelivery needs."""
         headers, names = self.record.headers, {name for name, _ in self.record.headers}

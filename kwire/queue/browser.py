@@ -37,7 +37,11 @@ State = Literal["waiting", "in progress", "delayed", "released", "dead letter", 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that was given up. `source` is the topic, partition and offset of its last delivery, where known."""
+    """A message that was given up.
+
+    `deliveries` is how often it was delivered, `source` the topic, partition and offset of its last delivery, where
+    known.
+    """
 
     queue: str
     payload: bytes | None

@@ -68,9 +68,17 @@ def new_id() -> str:
     return uuid4().hex
 
 
-def dead_letter_headers(headers: Headers, reason: str, source: Iterable[object]) -> Headers:
-    """Return the headers of a dead letter: those of the message, why it is one, and the place of its last record."""
-    kept = tuple(pair for pair in headers if pair[0] not in (REASON, FROM))
+def dead_letter_headers(
+    headers: Headers, reason: str, source: Iterable[object], deliveries: int | None = None
+) -> Headers:
+    """Return the headers of a dead letter: those of the message, why it is one, and the place of its last record.
+
+    `deliveries` is how often it was delivered; None: as the headers say.
+    """
+    replaced = {REASON, FROM} if deliveries is None else {REASON, FROM, DELIVERIES}
+    kept = tuple(pair for pair in headers if pair[0] not in replaced)
+    if deliveries:
+        kept = (*kept, (DELIVERIES, b"%d" % deliveries))
     return (*kept, (REASON, reason.encode()), (FROM, ":".join(map(str, source)).encode()))
 
 

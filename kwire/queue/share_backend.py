@@ -197,7 +197,7 @@ class ShareBackend(Backend):
             self._settle(delivery, AcknowledgeType.REJECT)
             return
         place = (self._place.topic, delivery.identity.partition, delivery.identity.offset)
-        headers = dead_letter_headers(delivery.headers, reason, place)
+        headers = dead_letter_headers(delivery.headers, reason, place, delivery.deliveries_made)
         dead = ProducedMessage(self._options.dead_letters, delivery.payload, self._queue, headers)
         (response,) = await self._service.deliver([dead])
         await self._service.stored(response)

@@ -770,7 +770,7 @@ class TrackerBackend(Backend):
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
         if self._options.dead_letters and self.now() <= delivery.lease.deadline:
             place = (self._options.message_topic, delivery.identity.partition, delivery.identity.offset)
-            headers = dead_letter_headers(delivery.headers, reason, place)
+            headers = dead_letter_headers(delivery.headers, reason, place, delivery.deliveries_made)
             dead = ProducedMessage(self._options.dead_letters, delivery.payload, self._queue, headers)
             await self._delivered(dead)
         self._end_lease(delivery, self.now())

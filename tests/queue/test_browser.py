@@ -179,5 +179,20 @@ def test_f14_the_reasons_and_the_counts_of_dead_letters(either: World) -> None:
         take(consumer, 1)[0].release()
     wait_until(lambda: consumer.receive(0.1) is None and service.dead_letters("jobs"))
     (letter,) = service.dead_letters("jobs")
-    assert letter.reason == "delivered 2 times"
+    assert (letter.reason, letter.deliveries) == ("delivered 2 times", 2)
     assert letter.source.startswith("messages")
+
+
+def test_a_refused_message_counts_the_delivery_in_which_it_was_refused(either: World) -> None:
+    service = either.service(redelivery_timeout_ms=60_000)
+    either.redeliverer(service)
+    consumer = service.queue("jobs").consumer()
+    put(service, "jobs", b"at once")
+    take(consumer, 1)[0].nack()
+    put(service, "jobs", b"later")
+    take(consumer, 1)[0].release()
+    take(consumer, 1)[0].nack()
+    put(service, "jobs", b"never", expires_in_ms=1)
+    wait_until(lambda: consumer.receive(0.1) is None and len(service.dead_letters()) == 3)
+    found = {letter.payload: letter.deliveries for letter in service.dead_letters()}
+    assert found == {b"at once": 1, b"later": 2, b"never": 0}
