@@ -130,6 +130,10 @@ class Delivery(DeliveryFields):
         """Return whether nobody has read the headers: a first delivery, without delay, expiry or own timeout."""
         return self._envelope is None
 
+    def has_expired(self, now: float) -> bool:
+        """Return whether the message is not to be handed out any more. A plain one never expires."""
+        return self._envelope is not None and self._envelope.expires_at <= now
+
     @property
     def deliveries_made(self) -> int:
         """Return how often the message was delivered, with this delivery once it is handed out."""
@@ -210,6 +214,10 @@ class Backend(ABC):
     @abstractmethod
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
         """End the lease once the message is a dead letter, or at once where dead letters are dropped."""
+
+    @abstractmethod
+    async def expire(self, delivery: Delivery) -> None:
+        """Make a message that has expired a dead letter, or let its lease end. Raises no KwireError."""
 
     @abstractmethod
     def backoff(self, delivery: Delivery) -> int:

@@ -71,6 +71,7 @@ class QueueConsumerClient(Generic[M]):
         self._lock = threading.Lock()
         self._backend: Backend | None = None
         self._buffer: deque[Delivery] = deque()
+        self._expired: deque[Delivery] = deque()  # in the buffer: to be made dead letters
         # Threads take from the buffer, and add to what is to be counted, without the lock: one call does each.
         self._in_progress: set[Delivery] = set()
         self._settling: set[Delivery] = set()  # by a call that waits for the brokers
@@ -109,6 +110,8 @@ class QueueConsumerClient(Generic[M]):
         clock = self._service.clock
         deadline = inf if timeout is None else clock.now() + max(0.0, timeout)
         while True:
+            if self._expired:
+                await self._refuse_expired()
             signal = None
             with self._lock:
                 self._looks += 1
@@ -151,6 +154,8 @@ class QueueConsumerClient(Generic[M]):
             if delivery.lease.deadline < now:  # it waited too long, since no keep-alive went through
                 delivery.is_settled = True
                 self._in_progress.discard(delivery)
+            elif delivery._envelope is not None and delivery.has_expired(now):
+                self._expired.append(delivery)
             elif not delivery.is_settled:  # by `close`
                 delivery.handed_out_at = now
                 self._handed_out.append(delivery)
@@ -169,10 +174,35 @@ class QueueConsumerClient(Generic[M]):
             for one in over:
                 one.is_settled = True
             self._in_progress.difference_update(over)
+        expired = {one for one in taken if one._envelope is not None and one.has_expired(now)}
+        if expired:
+            taken = [one for one in taken if one not in expired]
+            self._expired.extend(expired)
         for one in taken:
             one.handed_out_at = now
         self._handed_out.extend(taken)
         return list(map(self._message, repeat(self), taken))
+
+    async def _refuse_expired(self) -> None:
+        """Make dead letters of what expired in the buffer. Each is of one caller, as in `_claim`."""
+        backend = self._backend
+        assert backend is not None
+        while True:
+            try:
+                delivery = self._expired.popleft()
+                self._in_progress.remove(delivery)
+            except IndexError:
+                return
+            except KeyError:  # `close` gives it back, or its lease is over
+                continue
+            try:
+                await backend.expire(delivery)
+            finally:
+                if not delivery.is_settled:  # the task was cancelled
+                    self._in_progress.add(delivery)
+                    self._expired.append(delivery)
+                if self._signals:
+                    self._wake()
 
     def _closed(self) -> ClosedError:
         return ClosedError(f"the consumer of queue {self.queue} is closed")
@@ -242,6 +272,8 @@ class QueueConsumerClient(Generic[M]):
 
         Raises no error: it comes again when the buffer is empty, and `receive` raises it.
         """
+        if self._expired:
+            await self._refuse_expired()
         if self._now() < self._ahead_at:
             return
         with self._lock:

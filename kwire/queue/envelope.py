@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from uuid import uuid4
 
 from kwire.queue.markers import FIRST_AT, ID, PREFIX, Headers
@@ -22,7 +23,10 @@ REDRIVEN = "kwire-mq-redriven"  # of a note in the dead letter topic: the offset
 
 @dataclass(slots=True)
 class Envelope:
-    """The headers of a message, read. `deliveries` are those before; times and durations are milliseconds."""
+    """The headers of a message, read. `deliveries` are those before; times and durations are milliseconds.
+
+    `expires_at` is no header: seconds of the clock of the consumer's loop, once a consumer has the message.
+    """
 
     id: str = ""
     first_at: int = 0  # 0: this record is the first
@@ -31,6 +35,7 @@ class Envelope:
     delay: int = 0
     timeout: int = 0  # 0: the service's
     user: Headers = ()
+    expires_at: float = inf
 
     @classmethod
     def read(cls, headers: Headers) -> Envelope:

@@ -117,10 +117,17 @@ class ShareBackend(Backend):
         envelope, limit = delivery.envelope, self._options.max_deliveries
         if limit is not None and envelope.deliveries >= limit:
             return f"delivered {envelope.deliveries} times"
-        if envelope.expires_in and self._service.clock.time_ms() >= envelope.first_at + envelope.expires_in:
-            self._counters.expired += 1
-            return "expired"
+        if envelope.expires_in:
+            remaining_ms = envelope.first_at + envelope.expires_in - self._service.clock.time_ms()
+            if remaining_ms <= 0:
+                self._counters.expired += 1
+                return "expired"
+            envelope.expires_at = self.now() + remaining_ms / 1000
         return None
+
+    async def expire(self, delivery: Delivery) -> None:
+        await self._refuse(delivery, "expired")
+        self._counters.expired += 1
 
     async def _refuse(self, delivery: Delivery, reason: str) -> None:
         """Make a message a dead letter instead of handing it out; where that fails, some consumer gets it again."""

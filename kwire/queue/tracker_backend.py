@@ -570,12 +570,10 @@ class TrackerBackend(Backend):
                 self._counters.delayed += 1
                 kept.add(one)
             elif envelope.expires_in and now_ms >= envelope.first_at + envelope.expires_in:
-                self._counters.expired += 1
                 kept.add(one)
-                try:
-                    await self.dead_letter(one, "expired")
-                except KwireError as error:  # the tracker will see to it
-                    _log.warning("queue %s: an expired message is no dead letter yet: %s", self._group, error)
+                await self.expire(one)
+            elif envelope.expires_in:
+                envelope.expires_at = self.now() + (envelope.first_at + envelope.expires_in - now_ms) / 1000
         held = [one for one in deliveries if one not in kept] if kept else list(deliveries)
         if self._options.keep_alive:
             self._keep_alives.add(held)
@@ -776,6 +774,14 @@ class TrackerBackend(Backend):
         self._end_lease(delivery, self.now())
         self._counters.dead_lettered += 1
         self._settle(delivery, Marker(MarkerType.END, delivery.identity))
+
+    async def expire(self, delivery: Delivery) -> None:
+        try:
+            await self.dead_letter(delivery, "expired")
+        except KwireError as error:
+            delivery.is_settled = True  # no keep-alive goes out any more: the tracker will see to it
+            _log.warning("queue %s: an expired message is no dead letter yet: %s", self._group, error)
+        self._counters.expired += 1
 
     def _kept_ms(self, delivery: Delivery) -> int:
         """Return for how long the markers topic still keeps the START of a message."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,26 @@ from kwire.broker import Cluster, Delay
 from kwire.errors import SettledError
 from kwire.protocol import ApiKey
 from kwire.queue import Service as ThreadService
+
+
+@pytest.mark.parametrize("backend", ["tracker", "share"])
+def test_q83_a_message_that_expires_in_the_buffer_is_a_dead_letter(backend: Any) -> None:
+    async def run(bootstrap: str) -> None:
+        async with aio.Service(bootstrap, partitions=1, backend=backend) as service:
+            queue = service.queue("jobs")
+            consumer = queue.consumer()
+            async with queue.producer() as producer:
+                for response in await producer.send_many([b"one", b"two"], expires_in_ms=20_000):
+                    await response
+            message = await consumer.receive(10)
+            assert (message is not None, len(consumer._buffer)) == (True, 1)
+            now = consumer._now
+            consumer._now = lambda: now() + 25.0
+            assert await consumer.receive(0.1) is None
+            assert [(one.payload, one.reason) for one in await service.dead_letters()] == [(b"two", "expired")]
+
+    with Cluster(brokers=1, group_initial_rebalance_delay_ms=0) as cluster:
+        asyncio.run(run(cluster.bootstrap))
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])

@@ -490,6 +490,70 @@ def test_q83_an_expired_message_is_a_dead_letter(either: World) -> None:
     assert either.dead_letters() == [(b"stale", "expired")]
 
 
+def stale_buffer(world: World) -> tuple[Consumer, list[float]]:
+    """Return a consumer with a, b and fresh in its buffer, of which a and b expire, and what its clock adds."""
+    service = world.service(redelivery_timeout_ms=60_000, partitions=1)
+    consumer, ahead = service.queue("jobs").consumer(), [0.0]
+    put(service, "jobs", b"first")
+    put(service, "jobs", b"a", b"b", expires_in_ms=20_000)
+    put(service, "jobs", b"fresh")
+    topic = "messages" if world.backend == "tracker" else "messages-jobs"
+    wait_until(lambda: world.cluster.log(topic, 0).high_watermark >= 4)
+    take(consumer, 1)[0].ack()
+    assert [one.payload for one in consumer._buffer] == [b"a", b"b", b"fresh"]
+    now = consumer._now
+    consumer._now = lambda: now() + ahead[0]
+    return consumer, ahead
+
+
+@pytest.mark.parametrize("takes_many", [False, True])
+def test_q83_a_message_that_expires_in_the_buffer_is_not_handed_out(either: World, takes_many: bool) -> None:
+    consumer, ahead = stale_buffer(either)
+    if takes_many:
+        found = take(consumer, 1)  # of the two that expire, while it does not
+        ahead[0] = 25.0
+        found += consumer.receive_many(9, 10.0)
+        assert [message.payload for message in found] == [b"a", b"fresh"]
+    else:
+        ahead[0] = 25.0
+        found = take(consumer, 1)
+        assert [message.payload for message in found] == [b"fresh"]
+    assert consumer.receive_many(9, 0.1) == []
+    assert sorted(either.dead_letters()) == [(b"a", "expired"), (b"b", "expired")][takes_many:]
+    assert (consumer.metrics().expired, consumer.metrics().in_progress) == (1 if takes_many else 2, len(found))
+
+
+def test_q83_what_expired_while_messages_were_taken_at_once_is_a_dead_letter(either: World) -> None:
+    consumer, ahead = stale_buffer(either)
+    consumer._buffer.rotate(1)  # the fresh one is taken first, the others with it
+    ahead[0] = 25.0
+    assert payloads(consumer.receive_many(9, 10.0)) == [b"fresh"]
+    assert consumer.receive(0.1) is None
+    assert sorted(either.dead_letters()) == [(b"a", "expired"), (b"b", "expired")]
+    assert (consumer.metrics().expired, consumer.metrics().in_progress) == (2, 1)
+
+
+def test_q83_an_expired_message_that_cannot_be_a_dead_letter_is_left_to_the_tracker(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer, ahead = stale_buffer(world)
+    stale = list(consumer._buffer)[:2]
+    errors = iter([KeyboardInterrupt(), RequestTimeoutError("no dead letter topic"), RequestTimeoutError("still none")])
+
+    async def refused(delivery: Delivery, reason: str) -> None:
+        raise next(errors)
+
+    monkeypatch.setattr(consumer._backend, "dead_letter", refused)
+    ahead[0] = 25.0
+    take(consumer, 1)
+    with pytest.raises(KeyboardInterrupt):  # the call is given up, and the message is not
+        consumer.receive(0.1)
+    assert consumer.metrics().in_progress == 3
+    assert consumer.receive(0.1) is None
+    assert all(one.is_settled for one in stale)  # no keep-alive goes out
+    assert consumer.metrics().in_progress == 1
+
+
 def test_q83_a_message_that_expires_in_progress_is_not_delivered_again(world: World) -> None:
     service = world.service(keep_alive=False)
     world.tracker(service)
