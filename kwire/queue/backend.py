@@ -233,7 +233,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def flush(self, timeout: float | None) -> None:
-        """Wait until what `ack` and `release` sent is stored."""
+        """Wait until what `ack` and `release` sent is stored. Raises RequestTimeoutError, or why it is not stored."""
 
     @abstractmethod
     async def close(self, timeout: float | None) -> None:

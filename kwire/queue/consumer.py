@@ -454,7 +454,11 @@ class QueueConsumerClient(Generic[M]):
         self.acknowledge_all(messages)
 
     async def _flush(self, timeout: float | None = 30.0) -> None:
-        """Wait until the acknowledgements that were made are stored."""
+        """Wait until the acknowledgements that were made are stored.
+
+        Raises RequestTimeoutError after `timeout` seconds (None: no limit); with share groups also the error of
+        acknowledgements that failed since the last call. Those messages may be delivered again.
+        """
         check_timeout(timeout)
         if self._backend is not None:
             await self._backend.flush(timeout)

@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from kwire.consumer import TopicPartition
-from kwire.errors import ClosedError, ConfigurationError, KwireError, LeaseLostError, LockLostError
+from kwire.errors import ClosedError, ConfigurationError, KwireError, LeaseLostError, LockLostError, RequestTimeoutError
 from kwire.producer import Message as ProducedMessage
 from kwire.queue.backend import Backend, Delivery, Lease, QueuePlace, record_envelope
 from kwire.queue.envelope import dead_letter_headers
@@ -85,6 +85,7 @@ class ShareBackend(Backend):
         self._is_sending = False
         self._lock = threading.Lock()
         self._unconfirmed: set[tuple[int, int]] = set()  # (partition, offset) of what was settled
+        self._failure: KwireError | None = None  # the first of acknowledgements since the last flush
 
     def watch(self, progress: Callable[[], object], take_back: Callable[[Delivery], bool]) -> None:
         """Do nothing: no member of a share group holds partitions, and locks end by max_processing_ms."""
@@ -185,6 +186,7 @@ class ShareBackend(Backend):
                 settled = self._unconfirmed.intersection((partition, offset) for offset in each)
                 self._unconfirmed -= settled
             if error is not None and settled:
+                self._failure = self._failure or error
                 self._counters.lease_lost += len(settled)
                 _log.warning(
                     "queue %s: %d messages are delivered again, since their lease was over: %s",
@@ -260,8 +262,14 @@ class ShareBackend(Backend):
             if not self._unconfirmed or remaining <= 0:
                 break
             await buffer.wait(self._service.waiter.signal(), wakeups, min(1.0, remaining))
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         if self._unconfirmed:
-            _log.warning("queue %s: %d acknowledgements have no result yet", self._group, len(self._unconfirmed))
+            raise RequestTimeoutError(
+                f"{len(self._unconfirmed)} acknowledgements have no result after {timeout} s",
+                remedy="wait longer; messages whose acknowledgement fails are delivered again", topic=self._place.topic,
+            )  # fmt: skip
 
     async def close(self, timeout: float | None) -> None:
         await self._records._close(timeout)

@@ -43,7 +43,6 @@ from kwire.errors import (
     BrokerError,
     CommitError,
     CommitFailedError,
-    DeliveryError,
     ErrorCode,
     KwireError,
     LeaseLostError,
@@ -829,16 +828,17 @@ class TrackerBackend(Backend):
 
     async def flush(self, timeout: float | None) -> None:
         self._send_last_markers()
-        signal = self._waiter.signal()
-        if self._markers._core.is_started:
-            self._markers._core.flush(signal.set)
-            await signal.wait(timeout)
+        signal, core = self._waiter.signal(), self._markers._core
+        if core.is_started:
+            core.flush(signal.set)
+            if not await signal.wait(timeout):
+                raise await self._waiter.on_loop_or_after(core.runtime, partial(core.timeout_error, "flush()", timeout))
 
     async def close(self, timeout: float | None) -> None:
         self._keep_alives.stop()
         try:
             await self.flush(timeout)
-        except DeliveryError as error:
+        except KwireError as error:
             _log.warning("queue %s: markers were not stored: %s", self._group, error)
         finally:
             if self._transactions is not None:

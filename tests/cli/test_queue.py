@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 
-from kwire.broker import Cluster
+from kwire.broker import Cluster, Refuse
+from kwire.errors import ErrorCode
+from kwire.protocol import ApiKey
 from kwire.queue import Service
 from tests.cli.running import run
 
@@ -21,6 +24,25 @@ def test_send_and_receive() -> None:
         assert [line["id"] for line in got if line["payload"] == "three"] == ["third"]
         assert {line["deliveries"] for line in got} == {1}
         assert run("queue", "receive", "jobs", *at, "--wait", "0.2").stdout == ""
+
+
+def test_a_receive_whose_acknowledgements_are_not_stored_in_time_exits_with_an_error() -> None:
+    seen: list[float] = []
+
+    def is_refused(request: object) -> bool:
+        """Refuse what follows the START, until receive has given up."""
+        seen.append(time.monotonic())
+        return len(seen) > 1 and seen[-1] < seen[1] + 2.5
+
+    with Cluster(brokers=1) as cluster:
+        at = ("-b", cluster.bootstrap, "-X", "partitions=1")
+        assert run("queue", "send", "jobs", *at, stdin="one\n").code == 0
+        refusal = Refuse(ErrorCode.NOT_ENOUGH_REPLICAS)
+        cluster.add_fault(refusal, api=ApiKey.PRODUCE, topic="markers", when=is_refused, times=None)
+        ran = run("queue", "receive", "jobs", *at, "--count", "1", "--timeout", "1.5")
+        assert [line["payload"] for line in ran.lines()] == ["one"]
+        assert ran.code == 1
+        assert "flush() is not done after 1.5 s" in ran.stderr
 
 
 def test_an_id_is_of_one_message() -> None:

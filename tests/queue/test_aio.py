@@ -10,7 +10,7 @@ import pytest
 
 from kwire.aio import queue as aio
 from kwire.broker import Cluster, Delay
-from kwire.errors import SettledError
+from kwire.errors import RequestTimeoutError, SettledError
 from kwire.protocol import ApiKey
 from kwire.queue import Service as ThreadService
 
@@ -33,6 +33,24 @@ def test_q83_a_message_that_expires_in_the_buffer_is_a_dead_letter(backend: Any)
 
     with Cluster(brokers=1, group_initial_rebalance_delay_ms=0) as cluster:
         asyncio.run(run(cluster.bootstrap))
+
+
+@pytest.mark.parametrize(("backend", "api"), [("tracker", ApiKey.PRODUCE), ("share", ApiKey.SHARE_ACKNOWLEDGE)])
+def test_a_flush_says_that_acknowledgements_are_not_stored_in_time(backend: Any, api: ApiKey) -> None:
+    async def run(cluster: Cluster) -> None:
+        async with aio.Service(cluster.bootstrap, partitions=1, backend=backend) as service:
+            queue = service.queue("jobs")
+            await (await queue.producer().send(b"hi"))
+            consumer = queue.consumer()
+            message = await consumer.receive(10)
+            assert message is not None
+            cluster.add_fault(Delay(ms=1_000), api=api)
+            await message.ack()
+            with pytest.raises(RequestTimeoutError):
+                await consumer.flush(0.1)
+
+    with Cluster(brokers=1, group_initial_rebalance_delay_ms=0) as cluster:
+        asyncio.run(run(cluster))
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kwire.broker import Refuse
+from kwire.broker import Delay, Refuse
 from kwire.cluster.waiting import run_blocking
 from kwire.errors import (
     AbortableError,
@@ -447,6 +447,34 @@ def test_q75_close_gives_back_what_is_in_progress_and_counts_only_what_was_hande
     again = take(service.queue("jobs").consumer(), 5)
     assert payloads(again) == [b"0", b"1", b"2", b"3", b"4"]
     assert {one.payload for one in again if one.deliveries == 2} == {message.payload}
+
+
+def held_up(world: World) -> Consumer:
+    """Return a consumer whose acknowledgement the brokers take a second for."""
+    service = world.service(redelivery_timeout_ms=60_000, partitions=1)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    (message,) = take(consumer, 1)
+    api = ApiKey.PRODUCE if world.backend == "tracker" else ApiKey.SHARE_ACKNOWLEDGE
+    world.cluster.add_fault(Delay(ms=1_000), api=api)
+    message.ack()
+    return consumer
+
+
+def test_a_flush_says_that_acknowledgements_are_not_stored_in_time(either: World) -> None:
+    consumer = held_up(either)
+    with pytest.raises(RequestTimeoutError):
+        consumer.flush(0.1)
+    if either.backend == "tracker":  # with share groups the brokers' result may be an error that is raised again
+        consumer.flush(30.0)
+
+
+def test_a_close_ends_cleanly_where_acknowledgements_are_not_stored_in_time(
+    either: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    held_up(either).close(0.1)
+    if either.backend == "tracker":
+        assert "markers were not stored" in caplog.text
 
 
 # -- dead letters, delay, expiry

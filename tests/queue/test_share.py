@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from kwire.broker import Refuse
 from kwire.cluster.waiting import run_blocking
 from kwire.consumer import Ago, AtTimestamp
-from kwire.errors import ConfigurationError, LeaseLostError
+from kwire.errors import ConfigurationError, ErrorCode, KwireError, LeaseLostError
+from kwire.protocol import ApiKey
 from kwire.queue import QueueOptions
 from kwire.queue.share_backend import ShareBackend
 from kwire.queue.share_setup import topic_of
@@ -136,6 +138,19 @@ def test_a_message_that_its_last_consumer_dies_with_is_a_dead_letter(world: Worl
         take(consumer, 1)  # and its lock ends
     assert consumer.receive(2 * LEASE_MS / 1000) is None
     assert world.dead_letters() == [(b"poison", "delivered 2 times")]
+
+
+def test_a_flush_raises_the_error_of_acknowledgements_that_failed(world: World) -> None:
+    service = world.service(redelivery_timeout_ms=60_000, partitions=1)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+    (message,) = take(consumer, 1)
+    world.cluster.add_fault(Refuse(ErrorCode.INVALID_RECORD_STATE), api=ApiKey.SHARE_ACKNOWLEDGE, topic="messages-jobs")
+    message.ack()
+    with pytest.raises(KwireError, match="INVALID_RECORD_STATE"):
+        consumer.flush()
+    assert consumer.metrics().lease_lost == 1
+    consumer.flush()
 
 
 def test_names_of_topics() -> None:
