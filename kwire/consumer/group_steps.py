@@ -260,7 +260,7 @@ class RebalancingClient(CommittingClient):
                 return
             if step.kind == "assign":
                 self._add_partitions(step.partitions)
-                starts, self._pending_starts = list(self._pending_starts.values()), {}
+                starts = [self._take_start(key) for key in list(self._pending_starts)]
                 self._runtime.call_soon(self._fetcher.add, starts)
             else:
                 self._drop_partitions(step.partitions)
@@ -298,6 +298,9 @@ class RebalancingClient(CommittingClient):
             super()._begin_fetching(start)
 
     def _begin_pending(self, key: TopicPartition) -> None:
-        start = self._pending_starts.pop(key, None)
-        if start is not None:
-            self._runtime.call_soon(self._fetcher.add, [start])
+        if key in self._pending_starts:
+            self._runtime.call_soon(self._fetcher.add, [self._take_start(key)])
+
+    def _take_start(self, key: TopicPartition) -> Start:
+        """Take the start of a new partition out, with the pause that the program may have asked for meanwhile."""
+        return self._pending_starts.pop(key)._replace(is_paused=self._buffers[key].is_paused)

@@ -458,6 +458,26 @@ def test_s37_the_old_owner_keeps_its_pause_flags_and_all_flow_after_resume(clust
     assert read(first, 1)
 
 
+@pytest.mark.parametrize("asks_position", [False, True])
+def test_what_on_assigned_pauses_is_not_fetched(cluster: Cluster, members: Members, asks_position: bool) -> None:
+    fill_both(cluster, 10)
+
+    def pause(name: str, partitions: Sequence[TopicPartition]) -> None:
+        if name == "assigned":
+            consumer.pause(partitions)
+            for key in partitions if asks_position else ():
+                assert consumer.position(*key) == 0
+
+    consumer = members.make()
+    consumer.subscribe(["t"], listener=Listener(pause))
+    until(owns(consumer, 2), consumer)
+    assert consumer.position("t", 0) == consumer.position("t", 1) == 0
+    assert waits(consumer) == {"paused"}
+    assert consumer.poll(timeout=0.05) == []
+    consumer.resume()
+    assert len(read(consumer, 20)) == 20
+
+
 def test_s32_resuming_what_is_not_paused_changes_no_position(cluster: Cluster, members: Members) -> None:
     """librdkafka 4636."""
     fill(cluster, "t", 0, range(100))
