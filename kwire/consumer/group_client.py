@@ -119,10 +119,20 @@ class GroupClient(ReportingClient):
                 if self._is_started:
                     self._runtime.call_soon(self._fetcher.assign, [])
                 return
-        if not await self._leave_group("default", self._deadline(timeout)):
-            raise RequestTimeoutError("the consumer could not leave its group in time", group=self._options.group)
-        with self._lock:
-            self._subscription, self._is_assigned = None, False
+        if not await self._waiter.shielded(self._end_subscription(self._deadline(timeout))):
+            raise RequestTimeoutError(
+                "the consumer could not leave its group in time",
+                remedy="it is leaving, and reads nothing: call unsubscribe() again, or close()",
+                group=self._options.group,
+            )
+
+    async def _end_subscription(self, deadline: float | None) -> bool:
+        """Leave the group, after which `subscribe` and `assign` are possible; return whether it was done in time."""
+        is_done = await self._leave_group("default", deadline)
+        if is_done:
+            with self._lock:
+                self._subscription, self._is_assigned = None, False
+        return is_done
 
     def group_metadata(self) -> GroupMetadata:
         """Return the group and the member at this moment, for `Producer.send_offsets`.

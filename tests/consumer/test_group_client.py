@@ -1280,6 +1280,29 @@ def test_a_poll_that_is_cancelled_lets_its_callback_end(cluster: Cluster, protoc
     asyncio.run(main())
 
 
+def test_an_unsubscribe_that_is_cancelled_is_done(cluster: Cluster, protocol: str) -> None:
+    """Else the consumer has left its group, and does not know: its polls return nothing for ever."""
+    fill_both(cluster, 10)
+
+    async def main() -> None:
+        options: Any = {"group": "g", "group_protocol": protocol, "max_wait_ms": 20}
+        async with kwire.aio.Consumer(cluster.bootstrap, **options) as consumer:
+            await consumer.subscribe(["t"])
+            assert await consumer.poll(timeout=PATIENCE)
+            task = asyncio.create_task(consumer.unsubscribe())
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (consumer.subscription(), consumer.assignment()) == (None, [])
+            with pytest.raises(ConfigurationError, match="nothing is assigned"):
+                await consumer.poll()
+            await consumer.subscribe(["t"])
+            assert await consumer.poll(timeout=PATIENCE)
+
+    asyncio.run(main())
+
+
 def test_s16_in_asyncio_a_member_that_does_not_poll_joins_again(cluster: Cluster, protocol: str) -> None:
     fill_both(cluster, 100)
 
