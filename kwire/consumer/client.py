@@ -182,6 +182,8 @@ class ConsumerClient(TelemetryMethods):
         with self._lock:
             self._check_usable()
             self._check_not_subscribed()
+            self._start()
+            self._begin_own_assignment()
             for buffer in self._buffers.values():
                 self._drop(buffer)
             self._in_hand.clear()
@@ -193,8 +195,6 @@ class ConsumerClient(TelemetryMethods):
                 for key, start in wanted.items()
             ]
             self._is_assigned = True
-            self._start()
-            self._begin_own_assignment()
             self._runtime.call_soon(self._fetcher.assign, starts)
 
     def _start(self) -> None:
@@ -485,7 +485,7 @@ class ConsumerClient(TelemetryMethods):
         """Raise ConfigurationError where the group assigns partitions."""
 
     def _begin_own_assignment(self) -> None:
-        """Commit from now on as a consumer whose partitions the program assigns. The caller holds the lock."""
+        """Commit what was processed before, and from now on for no member. The caller holds the lock."""
 
     def _begin_pending(self, key: TopicPartition) -> None:
         """Begin to fetch a partition that on_assigned has just got."""

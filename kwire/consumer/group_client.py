@@ -112,19 +112,38 @@ class GroupClient(ReportingClient):
         check_timeout(timeout)
         with self._lock:
             self._check_usable()
-            if self._subscription is None:
-                for buffer in self._buffers.values():
-                    self._drop(buffer)
-                self._buffers, self._is_assigned = {}, False
-                if self._is_started:
-                    self._runtime.call_soon(self._fetcher.assign, [])
-                return
+        if self._subscription is None:
+            await self._end_assignment(self._deadline(timeout))
+            return
         if not await self._waiter.shielded(self._end_subscription(self._deadline(timeout))):
             raise RequestTimeoutError(
                 "the consumer could not leave its group in time",
                 remedy="it is leaving, and reads nothing: call unsubscribe() again, or close()",
                 group=self._options.group,
             )
+
+    async def _end_assignment(self, deadline: float | None) -> None:
+        try:
+            await self._commit_assigned(deadline)
+        except KwireError as error:
+            _log.warning("before unsubscribe(): %s", error)
+        with self._lock:
+            for buffer in self._buffers.values():
+                self._drop(buffer)
+            self._buffers, self._is_assigned = {}, False
+            if self._is_started:
+                self._runtime.call_soon(self._fetcher.assign, [])
+
+    async def _commit_assigned(self, deadline: float | None) -> None:
+        """Commit what was processed of the partitions that the program assigned, those of before `assign` too."""
+        if self._subscription is not None or self._commits is None or self._options.commit == "manual":
+            return
+        seconds = 30.0 if deadline is None else max(0.0, deadline - self._runtime.clock.now())
+        offsets = self._processed_offsets()
+        if offsets:
+            await self._commit_offsets(offsets, seconds)
+        if self._last_commit is not None:
+            await self._waiter.result_of(self._last_commit, seconds)
 
     async def _end_subscription(self, deadline: float | None) -> bool:
         """Leave the group, after which `subscribe` and `assign` are possible; return whether it was done in time."""
@@ -331,12 +350,8 @@ class GroupClient(ReportingClient):
 
     async def _end_membership(self, mode: LeaveMode, deadline: float | None) -> None:
         try:
-            is_manual = self._options.commit == "manual" or self._is_exiting
-            if self._subscription is None and self._commits is not None and not is_manual:
-                offsets = self._processed_offsets()
-                if offsets:
-                    seconds = 30.0 if deadline is None else max(0.0, deadline - self._runtime.clock.now())
-                    await self._commit_offsets(offsets, seconds)
+            if not self._is_exiting:
+                await self._commit_assigned(deadline)
             is_done = await self._leave_group(mode, deadline)
             if not is_done:
                 _log.warning("group %s: the consumer is closed before it could leave", self._options.group)

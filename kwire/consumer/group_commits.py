@@ -46,6 +46,7 @@ class CommittingClient(ConsumerClient):
         options, config = self._options, self._config
         self._counters = ConsumerCounters()
         self._auto_commit: AutoCommit | None = None
+        self._last_commit: Future[None] | None = None  # of the partitions before the last `assign`
         self._iterating: PartitionBuffer | None = None
         # Partitions that went while the program had records of them; until it polls, also if they have come back.
         self._lost_in_hand: set[TopicPartition] = set()
@@ -68,8 +69,23 @@ class CommittingClient(ConsumerClient):
         return self._commits
 
     def _begin_own_assignment(self) -> None:
-        if self._commits is not None:
-            self._runtime.call_soon(self._commits.end_membership)
+        if self._commits is None:
+            return
+        self._runtime.call_soon(self._commits.end_membership)
+        self._start_auto_commit()
+        offsets = {} if self._options.commit == "manual" else self._processed_offsets()
+        if offsets:
+            last: Future[None] = Future()
+            self._last_commit = last
+
+            def done(results: Mapping[TopicPartition, KwireError | None]) -> None:
+                self._note_committed(offsets, results)
+                error = commit_error(results)
+                if error is not None:
+                    _log.warning("what was processed before assign() was not committed: %s", error)
+                last.set_result(None)
+
+            self._send_commit(offsets, self._runtime.clock.now() + self._timeout(None), True, done)
 
     # -- what was processed
 

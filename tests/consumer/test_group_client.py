@@ -356,6 +356,38 @@ def test_a_consumer_that_assigns_may_commit_to_a_group(cluster: Cluster) -> None
             consumer.subscribe(["t"])
 
 
+@pytest.mark.parametrize("commit", ["auto", "marks"])
+def test_what_was_processed_of_assigned_partitions_is_committed(cluster: Cluster, commit: Any) -> None:
+    """Every interval, and before other partitions or none are assigned."""
+    fill_both(cluster, 100)
+    consumer = Consumer(cluster.bootstrap, group="g", commit=commit, commit_interval_ms=20, max_wait_ms=20)
+
+    def process(partition: int, count: int) -> None:
+        done = consumer.poll(count, timeout=PATIENCE)
+        assert {one.partition for one in done} == {partition}
+        if commit == "marks":
+            consumer.mark(done)
+        else:
+            consumer.poll(1, timeout=0)
+
+    with consumer:
+        consumer.assign([("t", 0, 0)])
+        process(0, 10)
+        until(lambda: cluster.committed("g").get(("t", 0)) == 10)
+    consumer = Consumer(cluster.bootstrap, group="h", commit=commit, commit_interval_ms=60_000, max_wait_ms=20)
+    with consumer:
+        consumer.assign([("t", 0, 0)])
+        process(0, 20)
+        consumer.assign([("t", 1, 0)])
+        process(1, 30)
+        consumer.unsubscribe()
+        assert cluster.committed("h") == {("t", 0): 20, ("t", 1): 30}
+        consumer.assign([("t", 0, 50)])
+        process(0, 10)
+        consumer.assign([])
+    assert cluster.committed("h") == {("t", 0): 60, ("t", 1): 30}
+
+
 def test_partitions_that_are_assigned_after_a_subscription_are_committed(cluster: Cluster, members: Members) -> None:
     fill_both(cluster, 100)
     consumer = members.make(commit="manual")
