@@ -7,6 +7,8 @@ Imports: nothing.
 
 from __future__ import annotations
 
+from math import isnan
+
 
 def wrong_type(name: str, value: object, wanted: str) -> TypeError:
     """Return the TypeError for an argument of a wrong type.
@@ -26,5 +28,6 @@ def is_int(value: object) -> bool:
 
 def check_timeout(timeout: object, name: str = "timeout", *, none: str = "wait without a limit") -> None:
     """Raise TypeError unless a timeout is a number of seconds or None, which means to do `none`."""
-    if timeout is not None and not is_int(timeout) and not isinstance(timeout, float):
+    is_number = is_int(timeout) or (isinstance(timeout, float) and not isnan(timeout))  # nan is never over
+    if timeout is not None and not is_number:
         raise wrong_type(name, timeout, f"seconds as a number, or None to {none}")

@@ -604,7 +604,7 @@ class ConsumerClient(TelemetryMethods):
         del self._buffer_by_epoch[buffer.assignment_epoch]
 
     def _assigned(self, topic: str, partition: int) -> PartitionBuffer:
-        buffer = self._buffers.get((topic, partition))
+        buffer = self._buffers.get(checked_partition(topic, partition))
         if buffer is None:
             raise ConfigurationError(f"{topic}-{partition} is not assigned", remedy=self._how_to_assign())
         return buffer

@@ -162,6 +162,7 @@ class CommittingClient(ConsumerClient):
             raise ConfigurationError(
                 f'this consumer has commit="{self._options.commit}"', remedy='mark() needs commit="marks"'
             )
+        self._group_commits()
         with self._lock:
             self._check_usable()
             for key, offset in self._offsets_of(what).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from math import nan
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ TIMED: list[Callable[[Consumer, Any], object]] = [
 
 
 @pytest.mark.parametrize("call", TIMED)
-@pytest.mark.parametrize("timeout", ["x", True, [1]])
+@pytest.mark.parametrize("timeout", ["x", True, [1], nan])
 def test_a_timeout_is_seconds(consumer: Consumer, call: Callable[[Consumer, Any], object], timeout: Any) -> None:
     with pytest.raises(
         TypeError,
@@ -89,6 +90,16 @@ def test_the_shape_of_times(consumer: Consumer) -> None:
         TypeError, match=r"times\[0\] is \('t', 0\): give \(topic, partition, milliseconds since 1970\)"
     ):
         consumer.offsets_at(times)
+
+
+def test_a_partition_to_seek_is_a_number(consumer: Consumer) -> None:
+    consumer.assign([("t", 0, 0)])
+    wrong: Any = "0"
+    with pytest.raises(ConfigurationError, match="partition is '0': give a whole number"):
+        consumer.seek("t", wrong, 5)
+    wrong = ["t"]
+    with pytest.raises(ConfigurationError, match=re.escape("topic is ['t']: give its name")):
+        consumer.seek(wrong, 0, 5)
 
 
 @pytest.mark.parametrize("ends", [[("t", 0, 5)], {"t": 5}, 7])

@@ -415,6 +415,8 @@ def test_a_consumer_without_a_group_says_so(cluster: Cluster) -> None:
         for call in (consumer.commit, consumer.group_metadata, lambda: consumer.subscribe(["t"])):
             with pytest.raises(ConfigurationError, match="has no group"):
                 call()
+    with Consumer(cluster.bootstrap, commit="marks") as consumer, pytest.raises(ConfigurationError, match="no group"):
+        consumer.mark({("t", 0): 1})
 
 
 def test_a_topic_that_does_not_exist_is_named(cluster: Cluster, members: Members) -> None:
