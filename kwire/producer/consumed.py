@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
+from kwire.arguments import is_int, wrong_type
 from kwire.cluster import GroupMetadata
+from kwire.cluster.metadata import is_topic_name
 from kwire.errors import AbortableError
+from kwire.producer.message import PARTITION_END
 
 TopicPartition = tuple[str, int]
+
+_OFFSET_END = 1 << 63  # of an int64
 
 
 @runtime_checkable
@@ -67,11 +72,30 @@ class ConsumedBatches:
         self._batches.clear()
 
 
+def positions_of(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return a copy of the offsets. Raises TypeError or ValueError for what no request can carry."""
+    positions = {}
+    for key, offset in offsets.items():
+        if not isinstance(key, tuple) or len(key) != 2 or not isinstance(key[0], str) or not is_int(key[1]):
+            raise wrong_type("a key of offsets", key, "(topic, partition), a str and an int")
+        topic, partition = key
+        if not is_topic_name(topic) or not 0 <= partition < PARTITION_END:
+            raise ValueError(f"a key of offsets is {key!r:.60}: give a topic's name and an int from 0 to 2**31 - 1")
+        if not is_int(offset):
+            raise wrong_type(f"the offset of {topic}-{partition}", offset, "the next offset to read, an int")
+        if not 0 <= offset < _OFFSET_END:
+            raise ValueError(f"the offset of {topic}-{partition} is {offset}: it must be from 0 to 2**63 - 1")
+        positions[topic, int(partition)] = int(offset)
+    return positions
+
+
 def member_of(group: GroupMetadata | GroupSource | str) -> Callable[[], GroupMetadata]:
-    """Return what to call for the member when the request is sent. Raises TypeError."""
+    """Return what to call for the member when the request is sent. Raises TypeError or ValueError."""
     if isinstance(group, str):
         group = GroupMetadata(group)
     if isinstance(group, GroupMetadata):
+        if not is_topic_name(group.group_id):  # the bounds of a group's name are the same
+            raise ValueError(f"group is {group.group_id!r:.60}: its name must be text of 1 to 32767 bytes in UTF-8")
         known = group
         return lambda: known
     if not isinstance(group, GroupSource):

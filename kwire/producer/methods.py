@@ -35,7 +35,7 @@ from kwire.producer.client import (
     UNREACHED_SECONDS,
     ProducerClient,
 )
-from kwire.producer.consumed import ConsumedBatch, GroupSource, member_of
+from kwire.producer.consumed import ConsumedBatch, GroupSource, member_of, positions_of
 from kwire.producer.explain import Explanation
 from kwire.producer.futures import MakeResponse, ProduceResponse, check_wait
 from kwire.producer.message import Message, check_message
@@ -225,16 +225,16 @@ class ProducerMethods(TelemetryMethods):
         `group` is the consumer, its `group_metadata()`, or the group's name, which fences nobody: with the member, one
         that has lost its partitions is refused (KIP-447). A batch of `poll_batch` ties its consumer to the transaction:
         `abort` has it read the batch again, and `commit` raises AbortableError if partitions of it were taken away.
-        Raises AbortableError or FatalError.
+        Raises AbortableError or FatalError; TypeError or ValueError for what cannot be committed.
         """
         transaction = self._core.transaction()
         member = member_of(group)
         if isinstance(offsets, Mapping):
-            positions = dict(offsets)
+            positions = positions_of(offsets)
         elif isinstance(offsets, ConsumedBatch):
             self._core.consumed.add(offsets)
             self._core.consumed.check()
-            positions = dict(offsets.next_offsets())
+            positions = positions_of(offsets.next_offsets())
         else:
             raise TypeError(
                 f"offsets is {offsets!r:.60}: give {{(topic, partition): offset}}, or a batch of poll_batch()"

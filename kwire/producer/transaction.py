@@ -167,6 +167,8 @@ def transaction_error_action(error: KwireError, *, in_produce: bool = False) -> 
         return TransactionErrorAction.RETRY if error.is_retriable else TransactionErrorAction.ABORTABLE
     if isinstance(error, (NodeError, RequestTimeoutError)):
         return TransactionErrorAction.COORDINATOR
+    if isinstance(error, AbortableError):
+        return TransactionErrorAction.ABORTABLE
     return TransactionErrorAction.FATAL if not in_produce else TransactionErrorAction.ABORTABLE
 
 
@@ -192,9 +194,19 @@ _OFFSETS_V2_MAX = 5  # v6 names topics by id
 
 
 class _Offsets(NamedTuple):
-    member: Callable[[], GroupMetadata]
+    source: Callable[[], GroupMetadata]
     offsets: Mapping[TopicPartition, int]
     future: Future[None]
+
+    def member(self) -> GroupMetadata:
+        """Return who commits now. Raises AbortableError for whatever the consumer raises."""
+        try:
+            return self.source()
+        except Exception as error:  # the object is the user's: it must not break the event loop
+            raise AbortableError(
+                f"group_metadata() of send_offsets raised {type(error).__name__}: {error}",
+                remedy="abort this transaction; keep the consumer open until its offsets are committed",
+            ) from error
 
 
 _BEGUN = frozenset(
@@ -375,7 +387,11 @@ class Transaction:
             build, on_response = partial(self._add_partitions, partitions), partial(self._partitions_added, partitions)
             return [self._request(AddPartitionsToTxnRequest, build, on_response, _ADD_PARTITIONS_MAX)]
         if self._offsets and self.sends_records:
-            return [self._request_offsets(self._offsets[0])]
+            try:
+                return [self._request_offsets(self._offsets[0])]
+            except AbortableError as error:
+                self.fail(error)
+                return []
         if self.state in (TransactionState.COMMITTING, TransactionState.ABORTING) and is_drained:
             if not self._has_begun:
                 self._ended()
@@ -472,14 +488,14 @@ class Transaction:
                 raise RequestTimeoutError(missing, api="AddPartitionsToTxn", topic=topic_name, partition=index)
 
     def _request_offsets(self, one: _Offsets) -> PendingRequest:
-        if not self.is_v2 and one.member().group_id not in self._groups:
-            group = one.member().group_id
+        group = one.member().group_id
+        if not self.is_v2 and group not in self._groups:
             return self._request(
                 AddOffsetsToTxnRequest, partial(self._add_group, group), partial(self._group_added, group), None
             )
-        route = ToCoordinator(one.member().group_id, "group")
+        route = ToCoordinator(group, "group")
         at_most = _OFFSETS_V2_MAX if self.is_v2 else _OFFSETS_MAX
-        build, on_response = partial(self._commit_offsets, one), partial(self._offsets_committed, one)
+        build, on_response = partial(self._commit_offsets, one), partial(self._offsets_committed, one, group)
         return self._request(TxnOffsetCommitRequest, build, on_response, at_most, route)
 
     def _add_group(self, group: str, version: int) -> AddOffsetsToTxnRequest:
@@ -519,8 +535,7 @@ class Transaction:
             ],
         )
 
-    def _offsets_committed(self, one: _Offsets, response: TxnOffsetCommitResponse) -> None:
-        group = one.member().group_id
+    def _offsets_committed(self, one: _Offsets, group: str, response: TxnOffsetCommitResponse) -> None:
         self._has_begun = True  # even if refused: in the newer protocol the group joins before the check
         for topic in response.topics:
             for result in topic.partitions:

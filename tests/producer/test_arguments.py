@@ -11,6 +11,7 @@ import pytest
 
 import kwire
 from kwire.broker import Cluster, Mute
+from kwire.producer import GroupMetadata
 from kwire.protocol import ApiKey
 
 
@@ -101,3 +102,47 @@ def test_what_a_broker_says_names_its_code_once() -> None:
         assert str(error).count("INVALID_TIMESTAMP (32)") == 1
         assert error.broker_message is not None
         assert "INVALID_TIMESTAMP" not in error.broker_message
+
+
+@pytest.fixture(scope="module")
+def in_transaction() -> Iterator[kwire.Producer]:
+    with (
+        Cluster(brokers=1, topics={"t": 1}) as cluster,
+        kwire.Producer(cluster.bootstrap, transactional_id="x") as producer,
+    ):
+        producer.begin()
+        yield producer
+        producer.abort()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "kind", "expected"),
+    [
+        ({"t": 5}, TypeError, "a key of offsets is 't' (str): give (topic, partition)"),
+        ({("t", 0, 1): 5}, TypeError, "a key of offsets is ('t', 0, 1) (tuple): give (topic, partition)"),
+        ({("t", "0"): 5}, TypeError, "a key of offsets is ('t', '0') (tuple)"),
+        ({("t", True): 5}, TypeError, "a key of offsets is ('t', True) (tuple)"),
+        ({(7, 0): 5}, TypeError, "a key of offsets is (7, 0) (tuple)"),
+        ({("", 0): 5}, ValueError, "a key of offsets is ('', 0)"),
+        ({("\ud800", 0): 5}, ValueError, "a key of offsets is ('\\ud800', 0)"),
+        ({("t", -1): 5}, ValueError, "a key of offsets is ('t', -1)"),
+        ({("t", 2**31): 5}, ValueError, "a key of offsets is ('t', 2147483648)"),
+        ({("t", 0): "5"}, TypeError, "the offset of t-0 is '5' (str): give the next offset to read, an int"),
+        ({("t", 0): None}, TypeError, "the offset of t-0 is None (NoneType)"),
+        ({("t", 0): -5}, ValueError, "the offset of t-0 is -5: it must be from 0 to 2**63 - 1"),
+        ({("t", 0): 2**63}, ValueError, "the offset of t-0 is 9223372036854775808"),
+    ],
+)
+def test_send_offsets(
+    in_transaction: kwire.Producer, offsets: dict[Any, Any], kind: type[Exception], expected: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        in_transaction.send_offsets(offsets, "g", timeout=30)
+    assert expected in str(caught.value)
+    in_transaction.send_offsets({("t", 0): 5}, "g", timeout=30)
+
+
+@pytest.mark.parametrize("group", ["", "\ud800", "g" * 40_000, GroupMetadata("\ud800")])
+def test_the_name_of_a_group_in_send_offsets(in_transaction: kwire.Producer, group: str | GroupMetadata) -> None:
+    with pytest.raises(ValueError, match=r"group is .*its name must be text of 1 to 32767 bytes"):
+        in_transaction.send_offsets({("t", 0): 5}, group, timeout=30)

@@ -104,8 +104,12 @@ class TransactionBench:
 
     def respond(self, call: PendingRequest) -> None:
         version = self.bench.view.version(1, call.api, call.at_most)
-        request = call.build(version)
-        request.encode(version)
+        try:
+            request = call.build(version)
+            request.encode(version)
+        except KwireError as error:  # as the event loop does
+            call.on_done(error, self.bench.now)
+            return
         self.names.append(type(request).__name__.removesuffix("Request"))
         self.requests.append((request, version))
         planned = self.responses.get(call.api, [])
@@ -534,6 +538,31 @@ def test_a_request_in_doubt_means_a_new_epoch_in_the_older_protocol(
     committed.result(0)
     assert bench.names.count(api.__name__.removesuffix("Request")) == 2
     assert bench.names.count("InitProducerId") == (1 if bench.v2 else 2)
+    assert bench.state is TransactionState.READY
+
+
+@pytest.mark.parametrize("calls", range(2))
+@pytest.mark.parametrize("commit", [False, True])
+def test_a_group_that_raises_makes_the_transaction_abortable(bench: TransactionBench, calls: int, commit: bool) -> None:
+    """Its object is the user's. It is asked before the request and when it is written."""
+    left = [GroupMetadata("g")] * calls
+
+    def member() -> GroupMetadata:
+        if not left:
+            raise LookupError("no such consumer")
+        return left.pop()
+
+    bench.open()
+    stored = bench.future(lambda future: bench.transaction.add_offsets({("in", 1): 1}, member, future))
+    committed = bench.end(commit=True) if commit else stored
+    bench.settle()
+    for future in (stored, committed):
+        error = future.exception(0)
+        assert isinstance(error, AbortableError)
+        assert "raised LookupError: no such consumer" in str(error)
+    aborted = bench.end(commit=False)
+    bench.settle()
+    aborted.result(0)
     assert bench.state is TransactionState.READY
 
 
