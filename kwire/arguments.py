@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from math import isnan
 
+STRING_BYTES_MAX = 0x7FFF
+
 
 def wrong_type(name: str, value: object, wanted: str) -> TypeError:
     """Return the TypeError for an argument of a wrong type.
@@ -19,6 +21,14 @@ def wrong_type(name: str, value: object, wanted: str) -> TypeError:
     shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
     return TypeError(f"{name} is {shown} ({type(value).__name__}): give {wanted}")
+
+
+def fits_string(text: str) -> bool:
+    """Return whether a text can be a string of Kafka's protocol: UTF-8 of at most 32,767 bytes."""
+    try:
+        return len(text.encode()) <= STRING_BYTES_MAX
+    except UnicodeEncodeError:  # half of a surrogate pair, as of an environment variable that is not UTF-8
+        return False
 
 
 def is_int(value: object) -> bool:

@@ -8,7 +8,7 @@ A declaration has the type, the default, the constraint, the unit and one line o
 an instance, `check_names` the keywords of a constructor, and `option_table` returns the lines in the docstrings of the
 clients. An option may be None if and only if its default is None.
 
-Imports: nothing but the errors.
+Imports: nothing but the errors and other checks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from functools import wraps
 from types import FunctionType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from kwire.arguments import STRING_BYTES_MAX, fits_string
 from kwire.errors import ConfigurationError
 from kwire.option_names import FOREIGN, NOT_SUPPORTED, OWNERS, kwire_name, normalized
 
@@ -67,15 +68,16 @@ class Flag:
 
 
 class Text(NamedTuple):
-    """A str; an empty one only where `may_be_empty`."""
+    """A str that a request can carry; an empty one only where `may_be_empty`."""
 
     may_be_empty: bool = False
 
     def accepts(self, value: object) -> bool:
-        return isinstance(value, str) and (self.may_be_empty or value != "")
+        return isinstance(value, str) and (self.may_be_empty or value != "") and fits_string(value)
 
     def wanted(self, unit: str | None) -> str:
-        return "a str" if self.may_be_empty else "a str that is not empty"
+        text = "a str" if self.may_be_empty else "a str that is not empty"
+        return f"{text}, of at most {STRING_BYTES_MAX:,} bytes in UTF-8"
 
 
 class Choice:

@@ -483,6 +483,13 @@ class Session:
             return self._complete_handshake(done.value, now)
         except KwireError as error:
             return self._break(error)
+        except Exception as error:  # of a mechanism: other connections of the loop go on
+            if self._sasl is None:
+                raise
+            what = f"SASL {self._sasl.mechanism} for {self._sasl.identity} failed with {type(error).__name__}"
+            failed = AuthenticationError(what, remedy="see the traceback of __cause__")
+            failed.__cause__ = error
+            return self._break(failed)
         if isinstance(step, Deferred):
             self._deferred, self._deferred_until = step, now + self._request_timeout_ms / 1000
             return [step]
@@ -495,8 +502,11 @@ class Session:
         )
         if step.request is None:
             self._enqueue(entry, [step.sasl_token], now)
-        else:
+            return []
+        try:
             self._encode(entry, now)
+        except KwireError as error:
+            return self._break(error)
         return []
 
     def _complete_handshake(self, negotiated: Negotiated, now: float) -> list[Event]:

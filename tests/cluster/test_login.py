@@ -148,6 +148,15 @@ def test_whatever_a_callable_raises_is_a_login_error(error: Exception) -> None:
     assert isinstance(results[0], LoginError)
 
 
+@pytest.mark.parametrize(("mechanism", "password"), [("SCRAM-SHA-256", "p\ud800"), ("PLAIN", "p\ud800")])
+def test_a_password_of_a_callable_is_checked(mechanism: str, password: str) -> None:
+    world = World(Sasl(mechanism, "alice", lambda: password))
+    results = world.connect()
+    world.run()
+    assert isinstance(results[0], LoginError)
+    assert password not in str(results[0])
+
+
 def test_a_password_may_be_a_callable_which_is_called_for_each_authentication() -> None:
     passwords = iter(["one", "two"])
     world = World(Sasl("PLAIN", "alice", lambda: next(passwords)))

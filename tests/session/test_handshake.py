@@ -15,6 +15,7 @@ from kwire.errors import (
     BrokerError,
     DecodeError,
     DisconnectedError,
+    EncodeError,
     ErrorCode,
     KwireError,
     LoginError,
@@ -559,6 +560,30 @@ def ready_client(server: SaslServer, mechanism: str = "PLAIN", *, login: Any = N
     pipe.run(0.0)
     assert pipe.client.is_ready
     return pipe
+
+
+class TestFailures:
+    def test_a_handshake_that_cannot_be_encoded_breaks_its_connection_only(self) -> None:
+        client = Session.client(NODE, client_id="a\ud800")
+        assert isinstance(broken(client.start(0.0)), EncodeError)
+
+    def test_whatever_a_mechanism_raises_breaks_its_connection_only(self) -> None:
+        class Failing(PlainClient):
+            def step(self, challenge: bytes) -> bytes | None:
+                raise ZeroDivisionError("secret")
+
+        class FailingLogin(SlowLogin):
+            def exchange(self, host: str) -> SaslClient:
+                return Failing("alice", "secret")
+
+        login: Any = FailingLogin()
+        pipe = Pipe(Session.client(NODE, sasl=login), Session.broker(apis=APIS, sasl=SaslServer(USERS)))
+        pipe.client.start(0.0)
+        error = broken(pipe.run(0.0))
+        assert isinstance(error, AuthenticationError)
+        assert "SASL PLAIN for user 'alice' failed with ZeroDivisionError" in str(error)
+        assert "secret" not in str(error)
+        assert isinstance(error.__cause__, ZeroDivisionError)
 
 
 class TestStates:

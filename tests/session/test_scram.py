@@ -201,6 +201,8 @@ class TestOptions:
             (("PLAIN", "", "b"), "needs a user name"),
             (("PLAIN", "a", None), "needs a user name and a password"),
             (("PLAIN", "a\0", "b"), "NUL"),
+            (("PLAIN", "a\ud800", "b"), "not UTF-8"),
+            (("SCRAM-SHA-256", "a", "b\ud800"), "not UTF-8"),
         ],
     )
     def test_invalid_credentials_are_refused_by_the_constructor(

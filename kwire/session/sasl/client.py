@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from kwire.errors import ConfigurationError
+from kwire.errors import ConfigurationError, LoginError
 from kwire.session.sasl import aws, kerberos, oauth
 from kwire.session.sasl.assertion import Assertion
 from kwire.session.sasl.aws import AwsKeys, AwsMskLogin, AwsMskToken, region_of
@@ -79,6 +79,11 @@ class Sasl:
         text = self.username + (self.password if isinstance(self.password, str) else "")
         if self.mechanism == "PLAIN" and "\0" in text:
             raise ConfigurationError("SASL PLAIN cannot carry a NUL character in user name or password")
+        if not _is_utf8(text):
+            raise ConfigurationError(
+                f"SASL {self.mechanism} cannot carry user name or password: they are not UTF-8",
+                remedy="check how they were read: environment variables in another encoding become lone surrogates",
+            )
         if self.is_delegation_token and self.mechanism not in HASHES:
             raise ConfigurationError("delegation tokens log in by SCRAM", remedy=f"use {' or '.join(HASHES)}")
 
@@ -253,7 +258,9 @@ class Sasl:
         return self.client()
 
     def password_client(self, password: str, nonce: Nonce = new_nonce) -> SaslClient:
-        """Return a new exchange of a mechanism with passwords."""
+        """Return a new exchange of a mechanism with passwords. Raises LoginError for one that cannot be sent."""
+        if not _is_utf8(password):
+            raise LoginError(f"the password of {self.identity} is not UTF-8", remedy="check how it was read")
         if self.mechanism == "PLAIN":
             return PlainClient(self.username, password)
         return ScramClient(
@@ -272,6 +279,14 @@ class Sasl:
             "extensions": tuple(self.extensions),
             "is_delegation_token": self.is_delegation_token,
         }
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class PlainClient:
