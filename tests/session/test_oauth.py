@@ -120,7 +120,7 @@ class TestTokens:
         with pytest.raises(LoginError, match="has expired 5 s ago"):
             make_token(jwt_for(exp=NOW - 5), NOW, title="t")
 
-    @pytest.mark.parametrize("result", [5, None, ("a", "b"), ("a", 1, 2), "opaque"])
+    @pytest.mark.parametrize("result", [5, None, ("a", "b"), ("a", 1, 2), ("a", float("nan")), "opaque"])
     def test_a_callable_must_return_a_token_and_its_end(self, result: object) -> None:
         with pytest.raises(LoginError):
             TokenCallable(lambda: result).fetch(Tools())  # type: ignore[arg-type,return-value]

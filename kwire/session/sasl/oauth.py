@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from math import isnan
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import quote_plus, urlencode, urlsplit
@@ -253,7 +254,7 @@ def make_token(value: str, now: float, *, expires_at: float | None = None, title
         raise LoginError(f"{title} gave a text that is no token", remedy="a token has no spaces and no line ends")
     claims = unverified_claims(value)
     issued_at, end = _number(claims.get("iat")), _number(claims.get("exp")) if expires_at is None else expires_at
-    if end is None:
+    if end is None or isnan(end):  # a NaN is never reached, nor ahead
         raise LoginError(
             f"{title} gave a token without a time of expiry",
             remedy="return (token, when it expires in seconds since 1970), or a JWT with the claim exp",
