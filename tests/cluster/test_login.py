@@ -148,7 +148,9 @@ def test_whatever_a_callable_raises_is_a_login_error(error: Exception) -> None:
     assert isinstance(results[0], LoginError)
 
 
-@pytest.mark.parametrize(("mechanism", "password"), [("SCRAM-SHA-256", "p\ud800"), ("PLAIN", "p\ud800")])
+@pytest.mark.parametrize(
+    ("mechanism", "password"), [("SCRAM-SHA-256", "p\ud800"), ("PLAIN", "p\ud800"), ("PLAIN", "p\0x")]
+)
 def test_a_password_of_a_callable_is_checked(mechanism: str, password: str) -> None:
     world = World(Sasl(mechanism, "alice", lambda: password))
     results = world.connect()

@@ -262,6 +262,8 @@ class Sasl:
         if not _is_utf8(password):
             raise LoginError(f"the password of {self.identity} is not UTF-8", remedy="check how it was read")
         if self.mechanism == "PLAIN":
+            if "\0" in password:
+                raise LoginError(f"SASL PLAIN cannot carry the NUL character in the password of {self.identity}")
             return PlainClient(self.username, password)
         return ScramClient(
             HASHES[self.mechanism], self.username, password, nonce(), is_delegation_token=self.is_delegation_token
