@@ -21,7 +21,7 @@ from kwire.cluster import ToCoordinator
 from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import checked_partitions
 from kwire.consumer.assignors.protocol import parse_assignment, parse_subscription
-from kwire.consumer.offsets import NO_OFFSET, Ago, AtTimestamp, Offset
+from kwire.consumer.offsets import NO_OFFSET, Ago, AtTimestamp, FoundOffset, Offset
 from kwire.errors import (
     BrokerError,
     ConfigurationError,
@@ -304,11 +304,16 @@ class GroupAdmin(LogOffsets):
 
     async def _offsets_of(self, group: str, is_share: bool, deadline: float) -> dict[TopicPartition, Offset]:
         if is_share:
-            return {key: one.start for key, one in (await self._share_offsets(group, deadline)).items()}
-        found = await self._coordinated(
-            [group], OffsetFetchRequest, _offset_fetch, _committed, deadline, at_most=_NAMES_UNTIL
+            share = raised(await self._share_offsets_of([group], deadline), group)
+            return {key: one.start for key, one in share.items()}
+        return raised(await self._committed_offsets_of([group], deadline), group)
+
+    async def _committed_offsets_of(
+        self, groups: Sequence[str], deadline: float
+    ) -> dict[str, dict[TopicPartition, Offset] | KwireError]:
+        return await self._coordinated(
+            groups, OffsetFetchRequest, _offset_fetch, _committed, deadline, at_most=_NAMES_UNTIL
         )
-        return raised(found, group)
 
     async def _set_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | Offset], *, timeout: float | None = None
@@ -426,22 +431,19 @@ class GroupAdmin(LogOffsets):
         checked_name("group", group)
         checked_isolation(isolation)
         deadline = self._deadline(timeout)
-        found = await self._describe_all([group], deadline)
-        return await self._lag_of(raised(found, group), isolation, deadline)
+        described = raised(await self._describe_all([group], deadline), group)
+        return raised(await self._lags([described], isolation, deadline), group)
 
     async def _lag_many(
         self, groups: Iterable[str], *, isolation: Isolation = "read_uncommitted", timeout: float | None = None
     ) -> Results[str, GroupLag]:
         """Return the lag of several groups."""
         deadline = self._deadline(timeout)
-        checked = checked_isolation(isolation)
-        results: dict[str, GroupLag | KwireError] = {}
-        for name, group in (await self._describe_all(_group_ids(groups), deadline)).items():
-            try:
-                results[name] = group if isinstance(group, KwireError) else await self._lag_of(group, checked, deadline)
-            except KwireError as error:
-                results[name] = error
-        return Results(results)
+        checked_isolation(isolation)
+        described = await self._describe_all(_group_ids(groups), deadline)
+        found = [group for group in described.values() if isinstance(group, Group)]
+        lags = await self._lags(found, isolation, deadline)
+        return Results({name: one if isinstance(one, KwireError) else lags[name] for name, one in described.items()})
 
     # -- parts
 
@@ -453,28 +455,19 @@ class GroupAdmin(LogOffsets):
             left = [name for name in left if _is_of_another_type(results[name])]
         return {name: results[name] for name in names}
 
-    async def _lag_of(self, group: Group, isolation: Isolation, deadline: float) -> GroupLag:
-        if group.type == "share":
-            share = await self._share_offsets(group.id, deadline)
-            committed: dict[TopicPartition, int] = {key: one.start.offset for key, one in share.items()}
-        else:
-            share = {}
-            found = await self._offsets_of(group.id, False, deadline)
-            committed = {key: one.offset for key, one in found.items()}
-        owned = {key for member in group.members for key in member.assignment}
-        ends = await self._each_offset_at(dict.fromkeys(sorted(owned | committed.keys()), LATEST), deadline, isolation)
-        lags: list[PartitionLag] = []
-        for key, found_end in ends.items():
-            at, end, error = committed.get(key), None, None
-            if isinstance(found_end, KwireError):
-                error = found_end
-            else:
-                end = found_end.offset
-            records = None if at is None or end is None else max(0, end - at)
-            if key in share and share[key].lag >= 0:
-                records = share[key].lag
-            lags.append(PartitionLag(*key, at, end, records, group.owner(key), error))
-        return GroupLag(group.id, sum(lag.records or 0 for lag in lags), tuple(lags))
+    async def _lags(
+        self, groups: Sequence[Group], isolation: Isolation, deadline: float
+    ) -> dict[str, GroupLag | KwireError]:
+        """Return the lag of each group. The ends of all logs are found at once: no group waits for another one's."""
+        share = [group.id for group in groups if group.type == "share"]
+        others = [group.id for group in groups if group.type != "share"]
+        committed: dict[str, Mapping[TopicPartition, Offset | ShareOffset] | KwireError] = {
+            **await self._share_offsets_of(share, deadline),
+            **await self._committed_offsets_of(others, deadline),
+        }
+        keys = {key for group in groups for key in _partitions(group, committed[group.id])}
+        ends = await self._each_offset_at(dict.fromkeys(sorted(keys), LATEST), deadline, isolation)
+        return {group.id: _group_lag(group, committed[group.id], ends) for group in groups}
 
     async def _targets(
         self,
@@ -512,11 +505,12 @@ class GroupAdmin(LogOffsets):
             return False
         return isinstance(found[group], Group)
 
-    async def _share_offsets(self, group: str, deadline: float) -> dict[TopicPartition, ShareOffset]:
-        found = await self._coordinated(
-            [group], DescribeShareGroupOffsetsRequest, _describe_share_offsets, _share_offsets_described, deadline
+    async def _share_offsets_of(
+        self, groups: Sequence[str], deadline: float
+    ) -> dict[str, dict[TopicPartition, ShareOffset] | KwireError]:
+        return await self._coordinated(
+            groups, DescribeShareGroupOffsetsRequest, _describe_share_offsets, _share_offsets_described, deadline
         )
-        return raised(found, group)
 
     # -- requests
 
@@ -858,6 +852,48 @@ def _offsets_deleted(
         for topic in response.topics
         for one in topic.partitions
     }
+
+
+# -- lag
+
+
+def _partitions(
+    group: Group, committed: Mapping[TopicPartition, Offset | ShareOffset] | KwireError
+) -> set[TopicPartition]:
+    """Return the partitions that a group has a lag in: what it has committed, and what its members have."""
+    if isinstance(committed, KwireError):
+        return set()
+    return {*committed, *(key for member in group.members for key in member.assignment)}
+
+
+def _group_lag(
+    group: Group,
+    committed: Mapping[TopicPartition, Offset | ShareOffset] | KwireError,
+    ends: Mapping[TopicPartition, FoundOffset | KwireError],
+) -> GroupLag | KwireError:
+    if isinstance(committed, KwireError):
+        return committed
+    lags = [
+        _partition_lag(key, committed.get(key), ends[key], group.owner(key))
+        for key in sorted(_partitions(group, committed))
+    ]
+    return GroupLag(group.id, sum(lag.records or 0 for lag in lags), tuple(lags))
+
+
+def _partition_lag(
+    key: TopicPartition,
+    committed: Offset | ShareOffset | None,
+    found: FoundOffset | KwireError,
+    owner: GroupMember | None,
+) -> PartitionLag:
+    start = committed.start if isinstance(committed, ShareOffset) else committed
+    at = None if start is None else start.offset
+    error = found if isinstance(found, KwireError) else None
+    end = None if isinstance(found, KwireError) else found.offset
+    records = None if at is None or end is None else max(0, end - at)
+    if isinstance(committed, ShareOffset) and committed.lag >= 0:
+        records = committed.lag
+    return PartitionLag(*key, at, end, records, owner, error)
 
 
 # -- offsets of share groups

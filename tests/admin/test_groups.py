@@ -13,9 +13,10 @@ import pytest
 from kwire import Admin, Producer
 from kwire.admin import NewTopic
 from kwire.admin.groups import Group, GroupListing, Move
-from kwire.broker import Cluster
+from kwire.broker import Cluster, Delay
 from kwire.consumer.offsets import Ago, Offset
 from kwire.errors import BrokerError, ConfigurationError, ErrorCode, RequestTimeoutError
+from kwire.protocol import ApiKey
 from tests.cli.running import Ran, run
 
 PATIENCE_SECONDS = 20.0
@@ -144,6 +145,22 @@ def test_the_lag_of_a_partition_without_a_leader_is_its_error(half_down: tuple[C
         assert isinstance(lag.errors["paid", 1], RequestTimeoutError)
         with pytest.raises(RequestTimeoutError, match="paid"):
             admin.groups.reset(group, "earliest", timeout=1.0)
+
+
+def test_a_group_with_a_partition_without_a_leader_takes_no_time_from_others(
+    half_down: tuple[Cluster, tuple[str, str]],
+) -> None:
+    running, (first, second) = half_down
+    with Admin(running.bootstrap) as admin:
+        running.add_fault(Delay(20), api=ApiKey.LIST_OFFSETS, times=None)
+        try:
+            found = admin.groups.lag_many([first, "nowhere", second], timeout=2.0)
+        finally:
+            running.clear_faults()
+        assert list(found) == [first, "nowhere", second]
+        assert [(one.partition, one.records) for one in found[second].by_partition] == [(0, 6)]
+        assert list(found[first].errors) == [("paid", 1)]
+        assert code_of(found.errors["nowhere"]) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_the_command_shows_the_lag_of_the_partitions_that_have_a_leader(
