@@ -117,6 +117,8 @@ class _Entry:
     offset: Offset
     commits: list[_Commit]
     stale: int = 0
+    unknown_since: float | None = None  # to the coordinator
+    last_error: KwireError | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -199,6 +201,9 @@ class CommitManager:
             else:
                 before = self._pending.pop(key, None)
                 self._pending[key] = _Entry(offset, [*(before.commits if before else ()), commit])
+                if before is not None:
+                    self._pending[key].unknown_since = before.unknown_since
+                    self._pending[key].last_error = before.last_error
         self._wake()
 
     def end_membership(self) -> None:
@@ -302,8 +307,10 @@ class CommitManager:
         for commit in self._commits():
             if now >= commit.deadline:
                 for topic, partition in list(commit.missing):
+                    entry = self._pending.get((topic, partition)) or self._in_flight.get((topic, partition))
                     error = timeout_error(
                         "the offset was not committed in time",
+                        None if entry is None else entry.last_error,
                         api="OffsetCommit",
                         topic=topic,
                         partition=partition,
@@ -413,7 +420,7 @@ class CommitManager:
                 self._stored(key, entry.offset, now)
                 self._finish(key, entry, None)
             else:
-                must_wait |= self._partition_refused(key, entry, code, sent)
+                must_wait |= self._partition_refused(key, entry, code, sent, now)
         if must_wait:
             self._wait(now)
         else:
@@ -426,7 +433,9 @@ class CommitManager:
         elif key in self._overtaken:
             self._overtaken[key] = offset, self._overtaken[key][1]
 
-    def _partition_refused(self, key: TopicPartition, entry: _Entry, code: int, sent: GroupMetadata) -> bool:
+    def _partition_refused(
+        self, key: TopicPartition, entry: _Entry, code: int, sent: GroupMetadata, now: float
+    ) -> bool:
         """Fail or repeat the commit of one partition; return whether to wait before the next request."""
         error = self._error(key, code, sent)
         if code == ErrorCode.STALE_MEMBER_EPOCH and self.is_epoch:
@@ -437,7 +446,12 @@ class CommitManager:
             return not has_new_epoch
         if code in UNKNOWN_TOPIC_CODES:
             self._refresh_reason = f"commit of {key[0]}-{key[1]}"
-            self._retry(key, entry, error, may_retry=lambda commit: commit.retries and not commit.before_revoke)
+            if entry.unknown_since is None:
+                entry.unknown_since = now
+            waits = now < entry.unknown_since + self._unknown_topic_timeout
+            self._retry(
+                key, entry, error, may_retry=lambda commit: commit.retries and not commit.before_revoke and waits
+            )
             return True
         may_pass = isinstance(error, BrokerError) and error.is_retriable
         self._retry(key, entry, error, may_retry=lambda commit: commit.retries and may_pass)
@@ -507,8 +521,9 @@ class CommitManager:
                 commit.finish(key, _not_owned(key))
         elif (newer := self._pending.get(key)) is not None:
             newer.commits[:0] = again
+            newer.unknown_since, newer.last_error = entry.unknown_since, error
         else:
-            self._pending[key] = _Entry(entry.offset, again, entry.stale)
+            self._pending[key] = _Entry(entry.offset, again, entry.stale, entry.unknown_since, error)
 
     def _finish(self, key: TopicPartition, entry: _Entry, error: KwireError | None) -> None:
         for commit in entry.commits:

@@ -22,6 +22,7 @@ from kwire.errors import (
     KwireError,
     RebalanceInProgressError,
     RequestTimeoutError,
+    TopicError,
     UnsupportedVersionError,
     broker_error,
 )
@@ -507,6 +508,42 @@ def test_a_commit_ends_at_its_deadline_also_while_it_is_in_flight() -> None:
     world.turn(2.0)
     assert isinstance(commit.error, RequestTimeoutError)
     respond(sent)  # too late, and no second result
+
+
+@pytest.mark.parametrize("code", _TOPIC)
+def test_a_commit_of_a_partition_that_stays_unknown_fails_with_its_error(code: int) -> None:
+    world = World()
+    commit = world.commit({T0: 7, T1: 8}, timeout=60.0)
+    respond(world.committed(), code, 0)
+    began = world.now
+    newer: Any = None
+    while commit.results is None:
+        for again in world.turn(max(0.0, world.deadline() - world.now)):
+            if newer is None:
+                newer = world.commit({T0: 9}, timeout=60.0)  # it changes nothing of how long the partition is unknown
+            respond(again, code)
+    assert 5.0 <= world.now - began < 7.0
+    assert commit.results[T1] is None
+    error = commit.results[T0]
+    assert isinstance(error, TopicError)
+    assert (error.code, error.where["partition"]) == (code, 0)
+    assert isinstance(newer.error, TopicError)
+    later = world.commit({T0: 10}, timeout=60.0)
+    respond(world.committed(), code)
+    assert later.results is None, "another commit waits anew"
+
+
+def test_a_commit_that_expires_names_the_last_error_of_its_partition() -> None:
+    world = World()
+    commit = world.commit({T0: 7, T1: 8}, timeout=3.0)
+    respond(world.committed(), E.COORDINATOR_LOAD_IN_PROGRESS, E.UNKNOWN_TOPIC_OR_PARTITION)
+    respond(world.committed(), E.COORDINATOR_LOAD_IN_PROGRESS, E.UNKNOWN_TOPIC_OR_PARTITION)
+    world.turn(3.0)
+    assert commit.results is not None
+    causes = {key: error.__cause__ for key, error in commit.results.items() if isinstance(error, RequestTimeoutError)}
+    assert {key: getattr(cause, "code", None) for key, cause in causes.items()} == {
+        T0: E.COORDINATOR_LOAD_IN_PROGRESS, T1: E.UNKNOWN_TOPIC_OR_PARTITION,
+    }  # fmt: skip
 
 
 def test_a_refused_lookup_of_the_coordinator_fails_the_commit() -> None:
