@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, Generic, TypeVar
 
 from kwire.cluster import Backoff, ClusterView, PendingRequest, Route, ToController, ToCoordinator, ToLeader
+from kwire.consumer.routing import leader_of
 from kwire.errors import BrokerError, ErrorCode, KwireError, timeout_error
 from kwire.protocol import Request, Response
 
@@ -69,6 +70,7 @@ class RoutedRequests(Generic[Name, Result]):
         self._last_error: dict[Name, KwireError] = {}
         self._in_doubt: set[Name] = set()
         self._moved: dict[Name, KwireError] = {}  # what is responsible for them must be looked up again
+        self._started_at = 0.0
         self._expires_at: float | None = None
         self._complete_if_done()
 
@@ -88,7 +90,7 @@ class RoutedRequests(Generic[Name, Result]):
 
     def turn(self, now: float, view: ClusterView) -> list[PendingRequest]:
         if self._expires_at is None:
-            self._expires_at = now + self._timeout
+            self._started_at, self._expires_at = now, now + self._timeout
         for name, error in self._moved.items():
             route = self._routes[name]
             if isinstance(route, ToCoordinator):
@@ -101,7 +103,21 @@ class RoutedRequests(Generic[Name, Result]):
                 self._set_result(name, self._expired(name, view))
             return []
         due = [name for name, not_before in self._not_before.items() if now >= not_before]
-        return [self._pending_request(name, self._expires_at - now) for name in due]
+        left = self._expires_at - now
+        return [self._pending_request(name, left) for name in due if self._has_partition(name, now, view)]
+
+    def _has_partition(self, name: Name, now: float, view: ClusterView) -> bool:
+        """Return False where metadata lacks the partition of a leader: look again, or fail if metadata is newer."""
+        route = self._routes[name]
+        if not isinstance(route, ToLeader) or view.snapshot.partition(*route) is not None:
+            return True
+        error = leader_of(view.snapshot, *route).error
+        if error is not None and view.snapshot.at > self._started_at:
+            self._set_result(name, error)
+        else:
+            view.request_metadata(f"{route.topic}-{route.partition} is not known")
+            self._not_before[name] = now + self._backoff.seconds(1, self._random)
+        return False
 
     def _pending_request(self, name: Name, seconds: float) -> PendingRequest:
         del self._not_before[name]

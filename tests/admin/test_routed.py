@@ -6,10 +6,21 @@ from random import Random
 from typing import Any
 
 from kwire.admin.routed import RoutedRequests
-from kwire.cluster import Backoff, PendingRequest, ToCoordinator
-from kwire.errors import BrokerError, DisconnectedError, ErrorCode, KwireError, RequestTimeoutError, broker_error
+from kwire.cluster import Backoff, PendingRequest, Snapshot, ToCoordinator, ToLeader
+from kwire.errors import (
+    BrokerError,
+    DisconnectedError,
+    ErrorCode,
+    KwireError,
+    RequestTimeoutError,
+    TopicError,
+    broker_error,
+)
 from kwire.protocol import Response
 from kwire.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kwire.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from tests.cluster.snapshots import metadata, snapshot
+from tests.consumer.world import FakeView
 
 
 class View:
@@ -90,6 +101,40 @@ def test_each_group_has_its_own_result() -> None:
     results = machine.future.result(0)
     assert list(results) == ["a", "b"]
     assert isinstance(results["b"], BrokerError)
+
+
+def test_a_partition_that_fresh_metadata_lacks_is_an_error_of_its_own() -> None:
+    keys = [("t", 0), ("t", 77), ("never", 0)]
+    machine: RoutedRequests[tuple[str, int], str] = RoutedRequests(
+        {key: ToLeader(*key) for key in keys}, DeleteRecordsRequest, lambda key, version: DeleteRecordsRequest(),
+        lambda key, response, in_doubt: "done", timeout=10.0, backoff=Backoff(100, 1_000), random=Random(1),
+    )  # fmt: skip
+    view = FakeView(snapshot({"t": [(1, 7)]}))
+    (known,) = machine.turn(100.0, view)
+    known.on_done(DeleteRecordsResponse(topics=[]), 100.0)
+    assert view.refreshes, "the partitions may be new"
+    assert (machine.deadline() or 0) > 100.0, "the loop waits"
+    view.snapshot = Snapshot().updated(
+        metadata({"t": [(1, 7)]}, errors={"never": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}), 101.0
+    )
+    assert machine.turn(101.0, view) == []
+    found = machine.future.result(0)
+    assert found.pop(("t", 0)) == "done"
+    assert [type(error) for error in found.values()] == [TopicError, TopicError]
+    assert "1 partition" in str(found["t", 77])
+    assert "no topic 'never'" in str(found["never", 0])
+
+
+def test_a_partition_that_was_added_meanwhile_is_found() -> None:
+    machine: RoutedRequests[tuple[str, int], str] = RoutedRequests(
+        {("t", 1): ToLeader("t", 1)}, DeleteRecordsRequest, lambda key, version: DeleteRecordsRequest(),
+        lambda key, response, in_doubt: "done", timeout=10.0, backoff=Backoff(100, 1_000), random=Random(1),
+    )  # fmt: skip
+    view = FakeView(snapshot({"t": [(1, 7)]}))
+    assert machine.turn(100.0, view) == []
+    view.snapshot = Snapshot().updated(metadata({"t": [(1, 7), (2, 7)]}), 101.0)
+    (sent,) = machine.turn(101.0, view)
+    assert sent.route == ToLeader("t", 1)
 
 
 def test_a_silent_coordinator_is_a_timeout_with_the_last_error() -> None:
