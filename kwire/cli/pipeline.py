@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
-_MEANWHILE_S = 60
 _COLUMNS = ("source", "target", "lost", "behind", "doubled", "foreign", "reordered")
 
 
@@ -137,14 +136,13 @@ def _session(name: str, output: Output) -> Iterator[SparkSession]:
 
 def _await(query: Any, output: Output, noun: str, meanwhile: Callable[[], None] | None = None) -> ExitCode:
     """Wait for the end of a query, and call `meanwhile` once a minute; Ctrl-C stops the query."""
+    from kwire.pipeline.session import await_query
+
     try:
-        while not query.awaitTermination(_MEANWHILE_S):
-            if meanwhile is not None:
-                meanwhile()
+        rows = await_query(query, meanwhile)
     except KeyboardInterrupt:
         query.stop()
         raise
-    rows = sum(progress["numInputRows"] for progress in query.recentProgress)
     output.note(f"{counted(rows, 'record')} {noun}")
     return ExitCode.OK
 

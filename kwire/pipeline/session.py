@@ -14,10 +14,13 @@ from kwire.errors import ConfigurationError, KwireError
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 R = TypeVar("R")
 T = TypeVar("T")
 
+_WAIT_S = 5  # a hundred batches take longer
+_WAITS_PER_MINUTE = 60 // _WAIT_S
 _AVAILABLE_NOW = {"availableNow": True}
 # How a stack trace ends, of a task in Python or of the driver's Python, that an error of kwire has ended.
 _RAISED_BY_KWIRE = re.compile(r"^kwire\.errors\.(\w+): (.+)$", re.MULTILINE)
@@ -39,6 +42,26 @@ def trigger_options(trigger: Mapping[str, Any] | None) -> dict[str, Any]:
             remedy="let it go on, with a batch at each interval: --every 10s, or a trigger with processingTime",
         )
     return found
+
+
+def await_query(query: StreamingQuery, meanwhile: Callable[[], None] | None = None) -> int:
+    """Wait for the end of a query, and call `meanwhile` once a minute. Return the number of rows that it has read.
+
+    Spark keeps the progress of the last 100 batches, so it is counted all along.
+    """
+    rows, last, waits = 0, -1, 0
+    while True:
+        has_ended = query.awaitTermination(_WAIT_S)
+        for progress in query.recentProgress:
+            # A batch is reported again and again while it has nothing to read, and once when it has.
+            if progress["numInputRows"] and progress["batchId"] > last:
+                rows += progress["numInputRows"]
+                last = progress["batchId"]
+        if has_ended:
+            return rows
+        waits += 1
+        if meanwhile is not None and waits % _WAITS_PER_MINUTE == 0:
+            meanwhile()
 
 
 def error_of_job(error: Exception) -> KwireError:
