@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -57,10 +57,10 @@ def parse_fault(table: Mapping[str, Any]) -> Fault:
     values = {key: _value(key, value) for key, value in given.items()}
     if "when" in values:
         raise ConfigurationError("when is a function", remedy="use Cluster.add_fault")
-    try:
-        effect = kind(**{key: value for key, value in values.items() if key in own})
-    except TypeError as error:
-        raise ConfigurationError(f"{name}: {error}") from None
+    if missing := [field.name for field in fields(kind) if field.default is MISSING and field.name not in values]:
+        remedy = f"{name} has the keys {', '.join(field.name for field in fields(kind))}"
+        raise ConfigurationError(f"{name}: the key {missing[0]} is missing", remedy=remedy)
+    effect = kind(**{key: value for key, value in values.items() if key in own})
     return make_fault(effect, {key: value for key, value in values.items() if key not in own})
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -471,7 +473,12 @@ def test_faults_from_a_file(tmp_path: Path) -> None:
     [
         ("[[fault]]\neffect = 'Refuze'\n", "fault 1: effect is 'Refuze'"),
         ("[[fault]]\neffect = 'Refuse'\ncode = 'NO_LEADER'\n", "fault 1: there is no error 'NO_LEADER'"),
-        ("[[fault]]\neffect = 'Delay'\n", "fault 1: Delay"),
+        (
+            "[[fault]]\neffect = 'Delay'\n",
+            "Delay: the key ms is missing: Delay has the keys ms, applied, jitter_ms",
+        ),
+        ("[[fault]]\neffect = 'Cut'\nbytes = 9\n", "fault 1: Cut: the key keep_bytes is missing"),
+        ("[[fault]]\neffect = 'Cut'\nkeep_bytes = 9\nbytes = 9\n", "fault 1: a fault has no bytes"),
         ("[[fault]]\neffect = 'Mute'\napi = 'Prodduce'\n", "there is no API 'Prodduce'"),
         ("[[fault]]\neffect = 'Mute'\ntopik = 'orders'\n", "a fault has no topik"),
         ("[[fault]]\neffect = 'Mute'\nwhen = 'never'\n", "when is a function"),
@@ -485,6 +492,16 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=said):
         read_faults(file)
+
+
+def test_the_documents_name_the_fields_of_effects() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "test.md").read_text()
+    rows = re.findall(r"^\| `add_fault\((\w+)\((.*?)\)[,)]", page, re.MULTILINE)
+    kinds = {kind.__name__: kind for kind in get_args(Effect)}
+    assert {name for name, _ in rows} == set(kinds)
+    for name, arguments in rows:
+        named = {one.partition("=")[0].strip() for one in arguments.split(",") if one}
+        assert named <= {field.name for field in fields(kinds[name])}, name
 
 
 class TestDamage:
