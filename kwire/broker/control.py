@@ -14,7 +14,8 @@
     GET    /groups/GROUP/offsets                 committed offsets
     GET    /requests?api=Produce&client_id=app   the request log           DELETE /requests
 
-Bodies and answers are JSON. An error has the status 400, 404 or 409 (the cluster refused) and says why and what helps.
+Bodies and answers are JSON. An error has the status 400, 404 (GET or DELETE of what does not exist), 409 (the cluster
+refused) or 501, and says why and what helps.
 Whoever reaches the port may do everything, so it listens on this machine only, and refuses requests of web pages.
 """
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -32,13 +34,21 @@ from kwire.broker.cluster_state import ClusterState
 from kwire.broker.diagnostics import logger
 from kwire.broker.fault_file import parse_fault
 from kwire.broker.faults import Fault
-from kwire.errors import BrokerError, ConfigurationError, ConnectError, KwireError, UnsupportedVersionError
+from kwire.errors import (
+    BrokerError,
+    ConfigurationError,
+    ConnectError,
+    ErrorCode,
+    KwireError,
+    UnsupportedVersionError,
+)
 from kwire.protocol import api
 
 _BODY_MAX = 1 << 20
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _POLL_SECONDS = 0.05
 _READ_SECONDS = 10.0
+_MISSING = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 class _NotFoundError(Exception):
@@ -273,11 +283,19 @@ class _Handler(BaseHTTPRequestHandler):
         except _NotFoundError as error:
             status, answer = 404, {"error": str(error), "remedy": "see the list in the docs of kwire broker --control"}
         except BrokerError as error:
-            status, answer = 409, {"error": f"{error.name}: {error.message}", "remedy": error.remedy}
+            is_missing = error.code in _MISSING and self.command in ("GET", "DELETE")
+            status, answer = 404 if is_missing else 409, {"error": error.message, "remedy": error.remedy}
         except KwireError as error:
             status, answer = 400, {"error": error.message, "remedy": error.remedy}
         except ValueError as error:
             status, answer = 400, {"error": f"the body is not JSON: {error}", "remedy": None}
+        self._send(status, answer)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer as JSON, such as to an unknown method: the base class sends a page of HTML."""
+        self._send(code, {"error": message or HTTPStatus(code).phrase, "remedy": explain})
+
+    def _send(self, status: int, answer: Any) -> None:
         body = json.dumps(answer).encode() + b"\n"
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -285,7 +303,8 @@ class _Handler(BaseHTTPRequestHandler):
         if status != 200:
             self.close_connection = True
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _answer(self) -> Any:
         host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
