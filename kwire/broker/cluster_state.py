@@ -110,6 +110,7 @@ class ClusterState:
         self.quotas = Quotas(options.fetch_quota_bytes_per_second)
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
+        self._metric_names: dict[str, str] = {}
         self.topics_revision = 0  # grows with every change of topics
         self.group_registry = GroupRegistry(options.max_groups)
         self.group_configs = GroupConfigs(options)
@@ -291,6 +292,10 @@ class ClusterState:
         check_topic_name(name)
         if name in self.topics:
             raise broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
+        other = self._metric_names.get(_metric_name(name))
+        if other is not None and topic_id is None:  # a topic with an id was created by an earlier cluster
+            why = f"Topic '{name}' collides with existing topic: {other}"
+            raise broker_error(ErrorCode.INVALID_TOPIC_EXCEPTION, why, topic=name)
         settings = TopicSettings.parse(self.options, configs or {})
         if assignments:
             self._check_partition_limit(len(assignments))
@@ -304,6 +309,7 @@ class ClusterState:
         if not validate_only:
             self._created += 1
             self.topics[name] = self.topics_by_id[topic.id] = topic
+            self._metric_names[_metric_name(name)] = name
             self.topics_revision += 1
             if self.on_partitions is not None:
                 self.on_partitions(topic, topic.partitions)
@@ -347,6 +353,7 @@ class ClusterState:
 
     def delete_topic(self, topic: Topic, now: float) -> None:
         del self.topics[topic.name]
+        self._metric_names.pop(_metric_name(topic.name), None)
         del self.topics_by_id[topic.id]
         self.topics_revision += 1
         self.offsets.delete_topic(topic.name)
@@ -456,6 +463,11 @@ class ClusterState:
             self.timers.at(now + interval_ms / 1000, run)
 
         self.timers.at(self._origin[0] + interval_ms / 1000, run)
+
+
+def _metric_name(topic: str) -> str:
+    """Return a topic's name in Kafka's metrics, where two topics must not have the same."""
+    return topic.replace(".", "_")
 
 
 def check_topic_name(name: str) -> None:

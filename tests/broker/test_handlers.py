@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from kwire.broker.handlers.table import HANDLERS
-from kwire.errors import BrokerError, ErrorCode
+from kwire.errors import BrokerError, ErrorCode, TopicError
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.create_topics import CreateTopicsRequest
 from kwire.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -122,6 +122,13 @@ class TestMetadata:
         (topic,) = self.query(VirtualCluster(), ["no/slash"]).topics
         assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
+    def test_no_topic_is_created_whose_name_collides(self) -> None:
+        bench = VirtualCluster()
+        bench.state.create_topic("a.b", 1)
+        (topic,) = self.query(bench, ["a_b"]).topics
+        assert (topic.name, topic.error_code) == ("a_b", ErrorCode.INVALID_TOPIC_EXCEPTION)
+        assert "a_b" not in bench.state.topics
+
     def test_stopped_brokers_are_offline_replicas(self) -> None:
         bench = Bench()
         bench.state.create_topic("single", 1, assignments={0: [2]})
@@ -201,6 +208,20 @@ class TestTopics:
         if version >= 5:
             assert (result.num_partitions, result.replication_factor) == (2, 3)
             assert {c.name: c.value for c in result.configs}["retention.ms"] == "604800000"
+
+    @pytest.mark.parametrize(("first", "second"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c")])
+    def test_names_that_metrics_cannot_tell_apart_collide(self, first: str, second: str) -> None:
+        bench = VirtualCluster()
+        assert self.create(bench, name=first).error_code == 0
+        for validate_only in (True, False):
+            result = self.create(bench, name=second, validate_only=validate_only)
+            assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert f"Topic '{second}' collides with existing topic: {first}" in result.error_message
+        assert self.create(bench, name=first).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        with pytest.raises(TopicError, match="collides"):
+            bench.state.create_topic(second, 1)
+        bench.state.delete_topic(bench.state.topics[first], 0.0)
+        assert self.create(bench, name=second).error_code == 0
 
     @pytest.mark.parametrize(
         ("topic", "error"),
