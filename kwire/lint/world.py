@@ -10,14 +10,16 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from kwire.capture import Exchange
+from kwire.capture import CapturedConnection, Exchange
 from kwire.lint.contents import error_names, request_of, response_of, topic_name, transactional_id_of
 from kwire.lint.rule import PerKey
 from kwire.lint.tcp_facts import TcpConnection
 from kwire.protocol import ApiKey
 
-# Connections of one program have ports near to each other, because it opens them one soon after the other.
+# Connections of one program to one address have ports near to each other: it opens them one soon after the other.
 _PORTS_APART_MAX = 256
+# A program that tells its group or transactional id opened its connections so many seconds before, or later.
+_OPENED_BEFORE_MAX = 5.0
 ASSUMED: Mapping[str, float] = {
     "max.poll.interval.ms": 300_000, "session.timeout.ms": 45_000, "transaction.timeout.ms": 60_000,
 }  # fmt: skip
@@ -31,7 +33,9 @@ class Client:
     ip: str
     software: str
     client_id: str
-    ports: list[int] = field(default_factory=list)
+    ports: dict[str, list[int]] = field(default_factory=dict)  # by the broker's address: others say nothing
+    opened: dict[int, tuple[CapturedConnection, float]] = field(default_factory=dict)  # by number: and when
+    opened_last: float = 0.0
     group: str = ""
     transactional_id: str = ""
 
@@ -45,6 +49,19 @@ class Client:
         has_other_group = bool(group and self.group and group != self.group)
         ids = transactional_id, self.transactional_id
         return has_other_group or (all(ids) and ids[0] != ids[1])
+
+    def add(self, connection: CapturedConnection, at: float) -> None:
+        """Note a connection that was seen first at this time."""
+        if connection.number in self.opened:
+            return
+        self.opened[connection.number] = connection, at
+        self.opened_last = max(self.opened_last, at)
+        self.ports.setdefault(connection.broker, []).append(int(connection.client.rpartition(":")[2]))
+
+    def may_have(self, broker: str, port: int) -> bool:
+        """Return whether a connection may be this client's: its port is near, or it is the first to this broker."""
+        ports = self.ports.get(broker)
+        return ports is None or any(abs(port - other) <= _PORTS_APART_MAX for other in ports)
 
     @property
     def name(self) -> str:
@@ -157,7 +174,11 @@ class World:
 
     def program_of(self, one: TcpConnection) -> Client | None:
         return next(
-            (client for client in self._clients.values() if one.client_port in client.ports and client.ip == one.ip),
+            (
+                client
+                for client in self._clients.values()
+                if client.ip == one.ip and one.client_port in client.ports.get(one.broker, ())
+            ),
             None,
         )
 
@@ -176,31 +197,55 @@ class World:
         request = request_of(exchange)
         group = getattr(request, "group_id", None) or getattr(request, "consumer_group_id", None) or ""
         transactional_id = transactional_id_of(request)
-        ip, _, port_text = exchange.connection.client.rpartition(":")
-        port = int(port_text)
+        at = exchange.at_ns / 1e9
         found = self._clients.get(number)
         # The connection's first request may not have said who it is.
         is_new = found is None or (exchange.client_id or "", exchange.software) != (found.client_id, found.software)
         if found is None or is_new or found.differs(group, transactional_id):
-            found = self._find(ip, exchange, port, group, transactional_id)
+            found = self._find(exchange, group, transactional_id)
+        found.add(exchange.connection, at)
+        self._clients[number] = found
+        if (group or transactional_id) and not found.use:
+            found = self._separate(found, exchange)
         found.group = found.group or group
         found.transactional_id = found.transactional_id or transactional_id
-        if port not in found.ports:
-            found.ports.append(port)
-        self._clients[number] = found
         return found
 
-    def _find(self, ip: str, exchange: Exchange, port: int, group: str, transactional_id: str) -> Client:
+    def _find(self, exchange: Exchange, group: str, transactional_id: str) -> Client:
+        """Return the client of a connection: of those that may have it, the one that was the last to open another."""
+        connection = exchange.connection
+        ip, _, port = connection.client.rpartition(":")
+        known = self._programs[ip, exchange.software, exchange.client_id or ""]
+        fit = [
+            one
+            for one in known
+            if not one.differs(group, transactional_id) and one.may_have(connection.broker, int(port))
+        ]
+        return max(fit, key=lambda one: one.opened_last) if fit else self._make(ip, exchange)
+
+    def _make(self, ip: str, exchange: Exchange) -> Client:
         software, client_id = exchange.software, exchange.client_id or ""
-        known = self._programs[ip, software, client_id]
-        for one in known:
-            if not one.differs(group, transactional_id) and any(
-                abs(port - other) <= _PORTS_APART_MAX for other in one.ports
-            ):
-                return one
         made = Client(next(self._numbers), ip, software, client_id)
         self._by_key[made.key] = made
-        known.append(made)
+        self._programs[ip, software, client_id].append(made)
+        return made
+
+    def _separate(self, client: Client, exchange: Exchange) -> Client:
+        """Return the client that a group or transactional id names: a new one if `client` has older connections.
+
+        They may be of another program with the same name, which must not get this one's group.
+        """
+        since = client.opened[exchange.connection.number][1] - _OPENED_BEFORE_MAX
+        earlier = [one for one in client.opened.values() if one[1] < since]
+        if not earlier:
+            return client
+        made = self._make(client.ip, exchange)
+        later = [one for one in client.opened.values() if one[1] >= since]
+        for side, connections in ((client, earlier), (made, later)):
+            side.opened, side.ports, side.opened_last = {}, {}, 0.0
+            for connection, at in connections:
+                side.add(connection, at)
+        self._clients.update({connection.number: made for connection, _ in later})
         return made
 
     def _learn_metadata(self, seen: Seen) -> None:

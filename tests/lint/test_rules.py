@@ -691,6 +691,39 @@ def test_clients_with_the_same_id_are_told_apart(tmp_path: Path) -> None:
     assert one.subject == "app / billing"
 
 
+def test_connections_to_different_brokers_are_one_client(tmp_path: Path) -> None:
+    """A system chooses the ports to each address on its own: they say nothing about one another."""
+    traffic = Traffic()
+    metadata(traffic.connection(0, port=58_000), 0.1)
+    join(traffic.connection(0.2, node=2, port=41_000), 0.3)
+    for node, port in ((2, 41_010), (3, 34_000)):
+        fetch(traffic.connection(0.4, node=node, port=port), 2, most=100)
+    (one,) = linted(traffic, tmp_path, select=["C01"]).findings
+    assert (one.subject, one.count) == ("app / billing", 2)
+
+
+def test_the_client_whose_connections_were_opened_last_takes_one_to_another_broker(tmp_path: Path) -> None:
+    traffic = Traffic()
+    for at, group, port, node in ((0, "billing", 41_000, 2), (20, "audit", 52_000, 3)):
+        join(traffic.connection(at, port=port), at + 0.1, group=group)
+        fetch(traffic.connection(at + 0.2, node=node), at + 0.3, most=100)
+    report = linted(traffic, tmp_path, select=["C01"])
+    assert {one.subject for one in report.findings} == {"app / billing", "app / audit"}
+
+
+def test_a_group_does_not_name_an_older_program(tmp_path: Path) -> None:
+    """Two programs with the same name, of which only the later one says its group."""
+    traffic = Traffic()
+    producer = traffic.connection(0)
+    produce(producer, 0.1, acks=0)
+    metadata(traffic.connection(60), 60.1)
+    join(traffic.connection(60.2), 60.3)
+    produce(producer, 61, acks=0)
+    fetch(traffic.connection(60.4, node=2), 62, most=100)
+    report = linted(traffic, tmp_path, select=["P01", "C01"])
+    assert {one.rule.id: one.subject for one in report.findings} == {"P01": "app", "C01": "app / billing"}
+
+
 def test_connections_that_are_open_at_the_same_time_are_no_churn(tmp_path: Path) -> None:
     """A program that starts four times in a minute, with eight connections each time."""
     traffic = Traffic()

@@ -77,12 +77,19 @@ class Traffic:
         self._packets: list[tuple[float, int, bytes]] = []
         self._ports = iter(range(40_000, 60_000))
 
-    def connection(self, at: float = 0.0, client_id: str = "app", node: int = 1, ip: str = "10.0.0.7") -> Connection:
-        """Return an open connection to the broker with this node id, which is at 10.0.1.NODE:9092."""
-        return self.unopened(client_id, node, ip).opened(at)
+    def connection(
+        self, at: float = 0.0, client_id: str = "app", node: int = 1, ip: str = "10.0.0.7", port: int | None = None
+    ) -> Connection:
+        """Return an open connection to the broker with this node id, which is at 10.0.1.NODE:9092.
 
-    def unopened(self, client_id: str = "app", node: int = 1, ip: str = "10.0.0.7") -> Connection:
-        return Connection(self, (ip, next(self._ports)), (f"10.0.1.{node}", 9092), client_id)
+        `port` is the client's; None means the next one.
+        """
+        return self.unopened(client_id, node, ip, port).opened(at)
+
+    def unopened(
+        self, client_id: str = "app", node: int = 1, ip: str = "10.0.0.7", port: int | None = None
+    ) -> Connection:
+        return Connection(self, (ip, port or next(self._ports)), (f"10.0.1.{node}", 9092), client_id)
 
     def add(self, at: float, packet: bytes) -> None:
         self._packets.append((at, len(self._packets), packet))
