@@ -21,7 +21,7 @@ from kwire.cluster.waiting import Waiter
 from kwire.consumer import ConsumerRecord, TopicPartition
 from kwire.errors import BrokerError, DecodeError, ErrorCode, KwireError, RequestTimeoutError
 from kwire.producer import Message as ProducedMessage
-from kwire.queue.envelope import FROM, REASON, REDRIVEN, Envelope
+from kwire.queue.envelope import FROM, REASON, REDRIVEN, Envelope, read_number
 from kwire.queue.markers import Headers, Identity, Marker, MarkerType, decode_marker
 
 if TYPE_CHECKING:
@@ -177,9 +177,9 @@ class Browser:
         await self._service.resolve()
         async with aclosing(self._read(self._service.options.dead_letters)) as records:
             async for record in records:
-                redriven = dict(record.headers).get(REDRIVEN)
+                redriven = read_number(dict(record.headers).get(REDRIVEN))
                 if redriven is not None:
-                    found.pop((record.partition, int(redriven)), None)
+                    found.pop((record.partition, redriven), None)
                 else:
                     found[record.partition, record.offset] = read_dead_letter(record)
         letters = [one for one in found.values() if queue is None or one.queue == queue]

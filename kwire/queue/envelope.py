@@ -20,6 +20,8 @@ REASON = "kwire-mq-reason"
 FROM = "kwire-mq-from"
 REDRIVEN = "kwire-mq-redriven"  # of a note in the dead letter topic: the offset of what was sent back
 
+_DIGITS_MAX = 18  # more may not fit 64 bits
+
 
 @dataclass(slots=True)
 class Envelope:
@@ -47,8 +49,8 @@ class Envelope:
                 user.append((name, value))
             elif name == ID:
                 found.id = (value or b"").decode(errors="replace")
-            elif name in _NUMBERS and value is not None and value.isdigit():
-                setattr(found, _NUMBERS[name], int(value))
+            elif name in _NUMBERS and (number := read_number(value)) is not None:
+                setattr(found, _NUMBERS[name], number)
         found.user = tuple(user)
         return found
 
@@ -66,6 +68,11 @@ _NUMBERS = {
     DELAY: "delay",
     TIMEOUT: "timeout",
 }
+
+
+def read_number(value: bytes | None) -> int | None:
+    """Return the number in a header; None for what is no number, or too large for one."""
+    return int(value) if value is not None and value.isdigit() and len(value) <= _DIGITS_MAX else None
 
 
 def new_id() -> str:

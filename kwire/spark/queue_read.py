@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from kwire.consumer import ConsumerRecord
 from kwire.errors import ConfigurationError, DecodeError
 from kwire.queue.browser import read_dead_letter
-from kwire.queue.envelope import REDRIVEN
+from kwire.queue.envelope import REDRIVEN, read_number
 from kwire.queue.markers import NO_TOPIC_ID, MarkerType, decode_marker
 from kwire.queue.options import QueueOptions
 from kwire.spark.columns import ARROW_TYPES, HEADERS
@@ -128,7 +128,7 @@ def _record(row: Mapping[str, Any]) -> ConsumerRecord:
 
 def _dead_letter(record: ConsumerRecord) -> dict[str, Any]:
     letter = read_dead_letter(record)
-    note = dict(record.headers).get(REDRIVEN)
+    note = read_number(dict(record.headers).get(REDRIVEN))
     return {
         "queue": letter.queue,
         "id": None if note is not None else letter.id,
@@ -139,7 +139,7 @@ def _dead_letter(record: ConsumerRecord) -> dict[str, Any]:
         "firstSentAt": letter.first_sent_at_ms * 1_000,
         "deadSince": letter.dead_since_ms * 1_000,
         "source": letter.source,
-        "redriven": int(note) if note is not None and note.isdigit() else None,
+        "redriven": note,
         "partition": letter.partition,
         "offset": letter.offset,
     }

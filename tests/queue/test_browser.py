@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from kwire import Producer
 from kwire.broker import Refuse
 from kwire.errors import ErrorCode, KwireError
 from kwire.protocol import ApiKey
 from kwire.queue import Service
+from kwire.queue.envelope import read_number
 from tests.queue.worlds import LEASE_MS, World, payloads, put, take
 from tests.waiting import wait_until
 
@@ -196,3 +198,25 @@ def test_a_refused_message_counts_the_delivery_in_which_it_was_refused(either: W
     wait_until(lambda: consumer.receive(0.1) is None and len(service.dead_letters()) == 3)
     found = {letter.payload: letter.deliveries for letter in service.dead_letters()}
     assert found == {b"at once": 1, b"later": 2, b"never": 0}
+
+
+def test_headers_of_others_with_numbers_beyond_64_bits_count_as_absent(either: World) -> None:
+    """int() refuses 5,000 digits: one such record must not make a queue, or its dead letters, unreadable."""
+    service = either.service(partitions=1)
+    put(service, "jobs", b"first")
+    topic = "messages" if either.backend == "tracker" else "messages-jobs"
+    huge = b"9" * 5_000
+    with Producer(either.cluster.bootstrap) as producer:
+        producer.send(topic, b"poison", key=b"jobs", headers=[("kwire-mq-deliveries", huge)]).result(10)
+        producer.send(service.options.dead_letters, b"x", key=b"jobs", headers=[("kwire-mq-redriven", huge)]).result(10)
+    consumer = service.queue("jobs").consumer()
+    first, poison = take(consumer, 2)
+    assert (first.payload, poison.payload, poison.deliveries) == (b"first", b"poison", 1)
+    poison.nack("poison")
+    assert {one.payload for one in service.dead_letters("jobs")} == {b"x", b"poison"}
+
+
+def test_numbers_in_headers_have_eighteen_digits_at_most() -> None:
+    assert read_number(b"9" * 18) == 10**18 - 1
+    for wrong in (b"9" * 19, b"9" * 5_000, b"", b"-1", b"1_0", "\u0661".encode(), None):
+        assert read_number(wrong) is None
