@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from kwire.admin import Admin
 
-# A batch must be written within the transaction timeout, 15 minutes: at 2 MB a second this takes nine.
-BATCH_BYTES = 1 << 30
-
 
 @dataclass(frozen=True, slots=True)
 class MirrorPlan:
@@ -109,20 +106,6 @@ def _partition_count(admin: Admin, topic: str) -> int | None:
     return None if found is None or not found.partitions else len(found.partitions)
 
 
-def read_options(plan: MirrorPlan, source: Cluster, own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the options of the read. `own` are more, and come last.
-
-    A batch has about `BATCH_BYTES`. Before Spark 4.2 nothing bounds it: the first has all that the topics have.
-    """
-    from kwire.spark.reader import HAS_ADMISSION_CONTROL
-
-    bound = {"maxBytesPerTrigger": str(BATCH_BYTES)} if HAS_ADMISSION_CONTROL else {}
-    return {
-        **source.spark_options(), "kafka.isolation.level": "read_committed", "subscribe": ",".join(plan.topics),
-        "startingOffsets": "earliest", "includeHeaders": "true", **bound, **(own or {}),
-    }  # fmt: skip
-
-
 def start_mirror(
     spark: SparkSession, plan: MirrorPlan, source: Cluster, target: Cluster, checkpoint: str, *,
     trigger: Mapping[str, Any] | None = None, read: Mapping[str, str] | None = None,
@@ -130,14 +113,19 @@ def start_mirror(
 ) -> StreamingQuery:  # fmt: skip
     """Start the query. By default it ends when it has what there is now; else give a trigger of Spark.
 
-    `read` and `write` are more options of `format("kwire")`, such as maxBytesPerTrigger (see `read_options`) or
-    inlineMaxBytes. Records of transactions that were aborted on the source are not mirrored.
+    `read` and `write` are more options of `format("kwire")`, such as maxOffsetsPerTrigger or inlineMaxBytes. Records of
+    transactions that were aborted on the source are not mirrored.
     """
     import kwire.spark
 
     when = trigger_options(trigger)
     kwire.spark.register(spark)
-    records = spark.readStream.format("kwire").options(**read_options(plan, source, read)).load()
+    records = (
+        spark.readStream.format("kwire")
+        .options(**source.spark_options(), **{"kafka.isolation.level": "read_committed"})
+        .options(subscribe=",".join(plan.topics), startingOffsets="earliest", includeHeaders="true", **(read or {}))
+        .load()
+    )
     columns = target_columns(plan.keeps_partitions)
     topic = f"concat('{plan.prefix}', topic) AS topic"
     query = (

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import kwire
 from kwire.broker import Cluster
 from kwire.errors import ConfigurationError
-from kwire.pipeline.mirror import BATCH_BYTES, MirrorPlan, prepare_topics, read_options
+from kwire.pipeline.mirror import MirrorPlan, prepare_topics
 from kwire.pipeline.mirror_configs import ConfigChange, own_configs, sync_configs
 from kwire.pipeline.mirror_groups import GroupMove, GroupSync, sync_groups
 from kwire.pipeline.session import trigger_options
@@ -50,38 +48,6 @@ def test_topics_are_created_like_those_of_the_source(clusters: tuple[Brokers, Br
     assert prepare_topics(plan, source, target, creates=True) == []
     with kwire.Consumer(target.bootstrap) as consumer:
         assert consumer.partitions("eu.orders") == [0, 1, 2, 3]
-
-
-def test_a_first_batch_is_bounded(clusters: tuple[Brokers, Brokers], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It must be written within the transaction timeout, however much the source has."""
-    plan, source = MirrorPlan(("orders",)), clusters[0]
-    monkeypatch.setattr("kwire.spark.reader.HAS_ADMISSION_CONTROL", True)
-    assert read_options(plan, source)["maxBytesPerTrigger"] == str(BATCH_BYTES)
-    own = {"maxBytesPerTrigger": "7", "maxOffsetsPerTrigger": "5"}
-    assert own.items() <= read_options(plan, source, own).items()
-    monkeypatch.setattr("kwire.spark.reader.HAS_ADMISSION_CONTROL", False)
-    assert "maxBytesPerTrigger" not in read_options(plan, source)  # Spark 4.0 and 4.1 have no such bound
-
-
-def test_the_command_passes_its_bound_on(
-    clusters: tuple[Brokers, Brokers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[Any] = []
-
-    def start(*_: object, read: Any, **__: object) -> None:
-        given.append(read)
-        raise ConfigurationError("enough")
-
-    monkeypatch.setattr("kwire.pipeline.session.get_session", lambda name, log_level: None)
-    monkeypatch.setattr("kwire.pipeline.mirror.start_mirror", start)
-    source, target = clusters
-    create(source.bootstrap, "bounded")
-    create(target.bootstrap, "bounded")
-    command = ["pipeline", "mirror", "-s", source.bootstrap, "-t", target.bootstrap, "--topics", "bounded"]
-    command += ["--checkpoint", str(tmp_path)]
-    for own in ([], ["--max-bytes-per-trigger", "7"]):
-        assert "enough" in run(*command, *own).stderr
-    assert given == [{}, {"maxBytesPerTrigger": "7"}]
 
 
 @pytest.mark.parametrize(("topics", "prefix"), [((), ""), (("a'b",), ""), (("orders",), "x'")])
