@@ -106,7 +106,8 @@ def test_each_group_has_its_own_result() -> None:
 def test_a_partition_that_fresh_metadata_lacks_is_an_error_of_its_own() -> None:
     keys = [("t", 0), ("t", 77), ("never", 0)]
     machine: RoutedRequests[tuple[str, int], str] = RoutedRequests(
-        {key: ToLeader(*key) for key in keys}, DeleteRecordsRequest, lambda key, version: DeleteRecordsRequest(topics=[], timeout_ms=0),
+        {key: ToLeader(*key) for key in keys}, DeleteRecordsRequest,
+        lambda key, version: DeleteRecordsRequest(topics=[], timeout_ms=1),
         lambda key, response, in_doubt: "done", timeout=10.0, backoff=Backoff(100, 1_000), random=Random(1),
     )  # fmt: skip
     view = FakeView(snapshot({"t": [(1, 7)]}))
@@ -127,7 +128,8 @@ def test_a_partition_that_fresh_metadata_lacks_is_an_error_of_its_own() -> None:
 
 def test_a_partition_that_was_added_meanwhile_is_found() -> None:
     machine: RoutedRequests[tuple[str, int], str] = RoutedRequests(
-        {("t", 1): ToLeader("t", 1)}, DeleteRecordsRequest, lambda key, version: DeleteRecordsRequest(topics=[], timeout_ms=0),
+        {("t", 1): ToLeader("t", 1)}, DeleteRecordsRequest,
+        lambda key, version: DeleteRecordsRequest(topics=[], timeout_ms=1),
         lambda key, response, in_doubt: "done", timeout=10.0, backoff=Backoff(100, 1_000), random=Random(1),
     )  # fmt: skip
     view = FakeView(snapshot({"t": [(1, 7)]}))
