@@ -346,8 +346,10 @@ class ProducerClient:
             timestamp_ms = self._time_ms()
         else:
             check_timestamp(timestamp_ms)
+            timestamp_ms = int(timestamp_ms)
+        index = None if partition is None else int(partition)  # C takes no subclass, such as an IntEnum
         return PendingRecord(
-            topic, partition, (timestamp_ms, key_bytes, value_bytes, header_tuple), size_bytes, terms, make
+            topic, index, (timestamp_ms, key_bytes, value_bytes, header_tuple), size_bytes, terms, make
         )
 
     def check_usable(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import enum
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -146,3 +147,19 @@ def test_send_offsets(
 def test_the_name_of_a_group_in_send_offsets(in_transaction: kwire.Producer, group: str | GroupMetadata) -> None:
     with pytest.raises(ValueError, match=r"group is .*its name must be text of 1 to 32767 bytes"):
         in_transaction.send_offsets({("t", 0): 5}, group, timeout=30)
+
+
+class Region(enum.IntEnum):
+    EU = 1
+    US = 2
+
+
+def test_a_member_of_an_int_enum_is_a_partition_and_a_time() -> None:
+    with Cluster(brokers=1, topics={"t": 3}) as cluster, kwire.Producer(cluster.bootstrap) as producer:
+        for _ in range(2):  # the second goes by the fast path
+            sent = producer.send("t", b"v", partition=Region.EU, timestamp_ms=Region.US)
+            (other,) = producer.send_all([kwire.Message("t", b"v", partition=Region.EU, timestamp_ms=Region.US)])
+            for response in (sent, other):
+                place = response.result(timeout=30)
+                assert (place.partition, type(place.partition)) == (1, int)
+                assert (place.timestamp_ms, type(place.timestamp_ms)) == (2, int)
