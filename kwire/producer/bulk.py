@@ -66,6 +66,8 @@ def lines_of(data: Bytes, delimiter: bytes, now_ms: int) -> Slice:
         raise wrong_type("delimiter", delimiter, 'bytes, as b"\\n" is')
     if not delimiter:
         raise ValueError("delimiter is empty: it is what ends a line")
+    if isinstance(data, memoryview):
+        data = data.cast("B") if data.c_contiguous else data.tobytes()
     if len(data) > _LINES_BYTES_MAX:
         raise ValueError(f"data has {len(data)} bytes, and one call takes 2 GiB: send it in parts")
     cells = split_lines(data, delimiter)

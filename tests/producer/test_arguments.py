@@ -163,3 +163,8 @@ def test_a_member_of_an_int_enum_is_a_partition_and_a_time() -> None:
                 place = response.result(timeout=30)
                 assert (place.partition, type(place.partition)) == (1, int)
                 assert (place.timestamp_ms, type(place.timestamp_ms)) == (2, int)
+
+
+def test_lines_of_any_memoryview(producer: kwire.Producer) -> None:
+    assert len(producer.send_lines("t", memoryview(b"a\nb\nc\n")[::2]).result(timeout=30)) == 1
+    assert len(producer.send_lines("t", memoryview(b"a\nb\nc\nd\n").cast("i")).result(timeout=30)) == 4
