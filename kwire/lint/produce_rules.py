@@ -251,7 +251,8 @@ class SlowProduce(Rule):
 class ProducerPerRecord(Rule):
     """A program makes a producer for each record, or for a few.
 
-    Each costs connections, a producer id and metadata; the broker remembers each producer id for a day.
+    Each costs connections, a producer id and metadata; the broker remembers each producer id for a day. Only idempotent
+    and transactional producers are counted, by the ids that they ask for; of others N05 shows the connections.
 
     Fix: make one producer, and share it: producers are thread-safe."""
 
