@@ -61,10 +61,10 @@ class Consumer(QueueConsumerClient[Message], AwaitedContext):
 
         After `stop`, or when this task is cancelled, no further message is handled, and the calls that run have
         `timeout` seconds (None: no limit) to end; then they are cancelled, and their messages given back. Raises the
-        error that ended the reading.
+        error that ended the reading, and a SystemExit, CancelledError or the like of the function.
         """
         self._begin_handling(function, workers, timeout)
-        tasks = {asyncio.ensure_future(self._work(function, workers > 1)) for _ in range(workers)}
+        tasks = {asyncio.ensure_future(self._run(function, workers > 1)) for _ in range(workers)}
         running = tasks
         try:
             while running and not self._is_stopped:
@@ -78,6 +78,17 @@ class Consumer(QueueConsumerClient[Message], AwaitedContext):
             if running:
                 await asyncio.wait(running)
         self._end_handling(0, timeout)
+
+    async def _run(self, function: Callable[[Message], Any], has_others: bool) -> None:
+        """Do what a task of `handle` does, and keep what ends it: nobody else would see it."""
+        try:
+            await self._work(function, has_others)
+        except asyncio.CancelledError as error:
+            if not self._is_stopped:  # of the function: `handle` cancels only after it has stopped
+                self._fail(error)
+            raise
+        except BaseException as error:
+            self._fail(error)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while not self._is_stopped:

@@ -88,7 +88,7 @@ class QueueConsumerClient(Generic[M]):
         self._is_closed = False
         self._is_stopped = False
         self._signals: list[Signal] = []  # of callers that wait for a message, or for room
-        self._failure: KwireError | None = None  # what ends `handle`
+        self._failure: BaseException | None = None  # what ends `handle`
         stop_with_signals(self)
 
     def now(self) -> float:
@@ -504,6 +504,12 @@ class QueueConsumerClient(Generic[M]):
         if self._failure is not None:
             raise self._failure
 
+    def _fail(self, error: BaseException) -> None:
+        """Stop the workers of `handle`, which raises this error, or the first."""
+        if self._failure is None:
+            self._failure = error
+        self.stop()
+
     async def _work(self, function: _Handler, has_others: bool) -> None:
         """Call the function for one message after the other, until `stop`."""
         while not self._is_stopped:
@@ -521,8 +527,7 @@ class QueueConsumerClient(Generic[M]):
             self._is_stopped = True
         except KwireError as error:
             if not may_pass(error):
-                self._failure = error
-                self.stop()
+                self._fail(error)
                 return None
             _log.warning("queue %s: %s", self.queue, error)
             await self._waiter.signal().wait(_PAUSE_SECONDS)
@@ -620,13 +625,14 @@ class Consumer(QueueConsumerClient[Message], BlockingContext):
         back after the back-off, and the exception is logged; after max_deliveries it is a dead letter.
 
         After `stop`, Ctrl-C, or a signal within `with kwire.stop_on_signals():`, no further message is handled, and
-        the calls that run have `timeout` seconds (None: no limit) to end. Raises the error that ended the reading.
+        the calls that run have `timeout` seconds (None: no limit) to end. Raises the error that ended the reading, and
+        a SystemExit, KeyboardInterrupt or the like of the function.
         """
         self._begin_handling(function, workers, timeout)
         # Daemons: a call that hangs must not keep the process from ending.
         threads = [
             threading.Thread(
-                target=self._handle,
+                target=self._run,
                 args=(function, workers > 1),
                 name=f"kwire queue {self.queue} {number}",
                 daemon=True,
@@ -647,8 +653,15 @@ class Consumer(QueueConsumerClient[Message], BlockingContext):
                     thread.join(min(LOOK_SECONDS, deadline - clock.now()))
         self._end_handling(sum(thread.is_alive() for thread in threads), timeout)
 
+    def _run(self, function: _Handler, has_others: bool) -> None:
+        """Do what a thread of `handle` does, and keep what ends it, SystemExit too: nobody else would see it."""
+        try:
+            self._handle(function, has_others)
+        except BaseException as error:
+            self._fail(error)
+
     def _handle(self, function: _Handler, has_others: bool) -> None:
-        """Call the function for one message after the other, until `stop`; on a thread of `handle`."""
+        """Call the function for one message after the other, until `stop`."""
         while not self._is_stopped:
             if has_others and self._is_low():
                 run_blocking(self._look_ahead())

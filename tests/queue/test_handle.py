@@ -121,6 +121,42 @@ def test_handle_ends_with_the_error_that_ended_the_reading(world: World) -> None
         consumer.handle(print, workers=2)
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_handle_raises_what_a_function_ends_its_worker_with(
+    world: World, raised: BaseException, workers: int
+) -> None:
+    """SystemExit ends a thread silently: `handle` must not return as if it was stopped."""
+    service = world.service(redelivery_timeout_ms=60_000)
+    put(service, "jobs", b"hi")
+    consumer = service.queue("jobs").consumer()
+
+    def handle(message: Message) -> None:
+        raise raised
+
+    with pytest.raises(type(raised)):
+        consumer.handle(handle, workers=workers)
+    assert consumer.metrics().in_progress == 0  # its message was given back
+    assert consumer.receive(0.1) is None  # and the consumer goes on
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), asyncio.CancelledError()])
+def test_handle_raises_what_a_function_ends_its_task_with(world: World, raised: BaseException) -> None:
+    async def run() -> None:
+        async with aio.Service(world.cluster.bootstrap, partitions=3) as service:
+            consumer = service.queue("jobs").consumer()
+
+            async def handle(message: aio.Message) -> None:
+                raise raised
+
+            with pytest.raises(type(raised)):
+                await consumer.handle(handle, workers=2)
+            assert consumer.metrics().in_progress == 0
+
+    put(world.service(), "jobs", b"hi")
+    asyncio.run(run())
+
+
 def test_wrong_arguments(world: World) -> None:
     consumer = world.service().queue("jobs").consumer()
     with pytest.raises(TypeError, match="function"):
