@@ -123,9 +123,7 @@ def test_handle_ends_with_the_error_that_ended_the_reading(world: World) -> None
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_handle_raises_what_a_function_ends_its_worker_with(
-    world: World, raised: BaseException, workers: int
-) -> None:
+def test_handle_raises_what_a_function_ends_its_worker_with(world: World, raised: BaseException, workers: int) -> None:
     """SystemExit ends a thread silently: `handle` must not return as if it was stopped."""
     service = world.service(redelivery_timeout_ms=60_000)
     put(service, "jobs", b"hi")
