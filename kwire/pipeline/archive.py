@@ -10,7 +10,6 @@ sink writes it and notes in `_spark_metadata` which files count, so what a kille
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
@@ -20,6 +19,7 @@ from kwire.pipeline.sides import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import fs
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -58,10 +58,18 @@ def open_archive(path: str, topic: str) -> Any:
     """Return the files of a topic that count as a pyarrow dataset. Raises ConfigurationError if there is none."""
     import pyarrow.dataset as ds
 
-    files = archived_files(Path(path), topic)
+    from kwire.spark.files import file_system
+
+    system, root = file_system(path, "; any other file system is one of Spark alone")
+    try:
+        files = archived_files(system, root.rstrip("/"), topic)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {error}", remedy="check the path and who may read it"
+        ) from None
     if not files:
         raise ConfigurationError(f"{path} has no records of topic {topic}", remedy="check the path and the topic")
-    return ds.dataset([str(file) for file in files], format="parquet", schema=_file_schema())
+    return ds.dataset(files, filesystem=system, format="parquet", schema=_file_schema())
 
 
 def read_archive(spark: SparkSession, path: str) -> DataFrame:
@@ -85,36 +93,37 @@ def _file_schema() -> pa.Schema:
     ])  # fmt: skip
 
 
-def archived_files(root: Path, topic: str) -> list[Path]:
-    """Return the Parquet files of a topic that count, sorted."""
-    folder = root / f"topic={topic}"
-    found = sorted(folder.rglob("*.parquet")) if folder.is_dir() else []
-    counted = committed(root)
-    if counted is not None:
-        found = [file for file in found if file.relative_to(root).as_posix() in counted]
-    return found
+def archived_files(system: fs.FileSystem, root: str, topic: str) -> list[str]:
+    """Return the Parquet files of a topic that count, sorted. `root` is a path in that file system."""
+    found = sorted(path for path in _files(system, f"{root}/topic={topic}") if path.endswith(".parquet"))
+    counted = committed(system, root)
+    return found if counted is None else [path for path in found if _from_topic_on(path) in counted]
 
 
-def committed(root: Path) -> set[str] | None:
+def committed(system: fs.FileSystem, root: str) -> set[str] | None:
     """Return the files that Spark's file sink has committed, relative to the archive; None without its log.
 
     The log has a file per micro-batch, each with a JSON line per Parquet file, and now and then a compact file with all
     lines up to there.
     """
-    log = root / METADATA
-    if not log.is_dir():
+    from pyarrow.fs import FileType
+
+    log = f"{root}/{METADATA}"
+    if system.get_file_info(log).type != FileType.Directory:
         return None
-    batches = {int(file.name): file for file in log.iterdir() if file.name.isdigit()}
+    named = {path.rpartition("/")[2]: path for path in _files(system, log)}
+    batches = {int(name): path for name, path in named.items() if name.isdigit()}
     compact = {
-        int(file.name.removesuffix(_COMPACT)): file
-        for file in log.iterdir()
-        if file.name.endswith(_COMPACT) and file.name.removesuffix(_COMPACT).isdigit()
+        int(name.removesuffix(_COMPACT)): path
+        for name, path in named.items()
+        if name.endswith(_COMPACT) and name.removesuffix(_COMPACT).isdigit()
     }
     last = max(compact, default=-1)
     read = ([compact[last]] if compact else []) + [file for number, file in sorted(batches.items()) if number > last]
     found: set[str] = set()
     for file in read:
-        version, *lines = file.read_text("utf-8").splitlines()
+        with system.open_input_file(file) as opened:
+            version, *lines = opened.read().decode().splitlines()
         if version != "v1":
             raise ConfigurationError(
                 f"{file} has version {version}, not v1", remedy="read the archive with Spark: spark.read.parquet"
@@ -126,9 +135,20 @@ def committed(root: Path) -> set[str] | None:
     return found
 
 
+def _files(system: fs.FileSystem, folder: str) -> list[str]:
+    """Return the files below a folder; none if it does not exist."""
+    from pyarrow import fs
+
+    found = system.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True))
+    return [one.path for one in found if one.type == fs.FileType.File]
+
+
 def _below(uri: str) -> str | None:
     """Return the part of a path from topic=... on: the archive may have been moved since."""
     # A URI has the characters of a folder's name twice escaped, by Hive and by the URI.
-    path = unquote(urlparse(uri).path)
+    return _from_topic_on(unquote(urlparse(uri).path))
+
+
+def _from_topic_on(path: str) -> str | None:
     at = path.rfind("/topic=")
     return path[at + 1 :] if at >= 0 else None

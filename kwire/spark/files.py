@@ -21,6 +21,7 @@ from kwire.errors import ConfigurationError
 _BUFFER_BYTES = 1 << 20
 _WILD = re.compile(r"[*?\[{]")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+://")
+_OTHERS = "; for others kwire.spark.captures_of"
 
 
 class File(NamedTuple):
@@ -60,27 +61,31 @@ def open_file(path: str) -> BinaryIO:
     """Open a file to read, buffered and seekable."""
     if not _SCHEME.match(path):
         return open(path, "rb", _BUFFER_BYTES)
-    system, inside = _system(path)
+    system, inside = file_system(path, _OTHERS)
     return io.BufferedReader(cast("io.RawIOBase", system.open_input_file(inside)), _BUFFER_BYTES)
 
 
-def _system(path: str) -> tuple[fs.FileSystem, str]:
+def file_system(path: str, others: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a path or URI, and the path inside it.
+
+    Raises ConfigurationError for a URI that pyarrow cannot open: `others` says what to do instead.
+    """
+    if not _SCHEME.match(path):
+        return fs.LocalFileSystem(), path
     try:
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
     except (ValueError, OSError) as error:  # pyarrow's own errors derive from these
         raise ConfigurationError(
             f"{path} cannot be read: {error}",
-            remedy="use a path of this machine, s3://, gs://, abfs:// or hdfs://; for others kwire.spark.captures_of",
+            remedy=f"use a path of this machine, s3://, gs://, abfs:// or hdfs://{others}",
         ) from None
     return found
 
 
 def _files_of(path: str, is_wanted: Callable[[PurePosixPath], bool]) -> list[File]:
-    scheme = found[0] if (found := _SCHEME.match(path)) else ""
-    if scheme == "file://":
-        path, scheme = path.removeprefix(scheme), ""
+    path = path.removeprefix("file://")
     base = _without_glob(path)
-    system, inside = _system(base) if scheme else (fs.LocalFileSystem(), base)
+    system, inside = file_system(base, _OTHERS)
     info = system.get_file_info(inside)
     if base == path:
         if info.type == fs.FileType.File:

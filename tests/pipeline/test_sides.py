@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 import kwire
 from kwire.broker import Cluster
@@ -193,18 +194,39 @@ def note(root: Path, name: str, *files: Path, below: str = "file:///elsewhere") 
 
 def test_files_of_a_killed_run_do_not_count(tmp_path: Path) -> None:
     files = [archive(tmp_path, "kept", [number], f"part-{number}.parquet") for number in range(4)]
-    assert archived_files(tmp_path, "kept") == files
-    assert committed(tmp_path) is None
+    here, root = fs.LocalFileSystem(), str(tmp_path)
+    assert archived_files(here, root, "kept") == [str(file) for file in files]
+    assert committed(here, root) is None
     note(tmp_path, "0", files[0])
     note(tmp_path, "2.compact", files[0], files[1])
     note(tmp_path, "1", files[2])  # older than the compact file, which does not have it
     note(tmp_path, "3", files[3])
-    assert archived_files(tmp_path, "kept") == [files[0], files[1], files[3]]
+    assert archived_files(here, root, "kept") == [str(files[number]) for number in (0, 1, 3)]
     side = ArchiveSide(str(tmp_path), "kept")
     assert [record[0] for number in side.partitions() for record in side.read(number)] == [0, 0, 1]
     (tmp_path / "_spark_metadata" / "4").write_text("v2\n")
     with pytest.raises(ConfigurationError, match="has version v2"):
-        committed(tmp_path)
+        committed(here, root)
+
+
+def test_nothing_counts_before_the_first_commit(tmp_path: Path) -> None:
+    archive(tmp_path, "kept", [0])
+    (tmp_path / "_spark_metadata").mkdir()
+    with pytest.raises(ConfigurationError, match="has no records of topic kept"):
+        ArchiveSide(str(tmp_path), "kept").partitions()
+
+
+def test_an_archive_at_a_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [archive(tmp_path / "a", "kept", [number], f"part-{number}.parquet") for number in range(2)]
+    note(tmp_path / "a", "0", files[1])
+    monkeypatch.chdir(tmp_path)
+    for path in (f"file://{tmp_path}/a", f"file://{tmp_path}/a/", f"{tmp_path}/a/", "a", "./a"):
+        side = ArchiveSide(path, "kept")
+        assert side.partitions() == [1]
+        assert [record[1] for record in side.read(1)] == [T0 + 1]
+    for path in ("wasbs://box@x/a", "s3a://box/a"):
+        with pytest.raises(ConfigurationError, match=rf"{path} cannot be read: .* use a path of this machine, s3://"):
+            ArchiveSide(path, "kept").partitions()
 
 
 def test_an_archive_has_a_window_too(tmp_path: Path) -> None:
