@@ -90,6 +90,7 @@ _OPTIONS = [
     click.option("--command-config", type=_FILE, envvar="KWIRE_COMMAND_CONFIG", show_envvar=True,
                  help="TLS and SASL by Java's names, as Kafka's tools read them: OAUTHBEARER, delegation tokens, ..."),
 ]  # fmt: skip
+NO_ADDRESS = "no broker given: add -b HOST:PORT, or set KWIRE_BOOTSTRAP"
 _EXTRA_HELP = "Any other option of the {owner}, by its Python name: -X {example}."
 
 
@@ -121,7 +122,7 @@ def connection_options(
         else:
             of_profile = {}
         if not bootstrap and needs_address:
-            raise click.UsageError("no broker given: add -b HOST:PORT, or set KWIRE_BOOTSTRAP")
+            raise click.UsageError(NO_ADDRESS)
         given = {"tls": tls, "cafile": cafile, "cert": cert, "key": key, "insecure": insecure}
         chosen = connection_tls(given)
         if command_config:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from kwire.cli.connection import ConnectionOptions, connection_options
+from kwire.cli.connection import NO_ADDRESS, ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, output_options
 
@@ -33,10 +35,11 @@ def command() -> None:
     """
 
 
-def _service(connection: ConnectionOptions, more: dict[str, Any] | None = None) -> Service:
+def _service(connection: ConnectionOptions, defaults: dict[str, Any] | None = None) -> Service:
+    """Return the service; what the command line says goes before `defaults`."""
     from kwire.queue import Service
 
-    options = {**connection.client_options(), **(more or {})}
+    options = {**(defaults or {}), **connection.client_options()}
     return Service(options.pop("bootstrap"), **options)
 
 
@@ -277,15 +280,23 @@ def _sentence(found: MessageState) -> str:
 
 @command.command()
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="A YAML file, as kafka-mq-go has it.")
-@connection_options
+@partial(connection_options, needs_address=False)
 @output_options
 def tracker(config: str | None, connection: ConnectionOptions, output: Output) -> ExitCode:
-    """Run a redelivery tracker until SIGINT or SIGTERM. Several share the work."""
+    """Run a redelivery tracker until SIGINT or SIGTERM. Several share the work.
+
+    -b and -X go before the file, and the file before KWIRE_BOOTSTRAP.
+    """
     from kwire.consumer import stop_on_signals
     from kwire.queue import read_config
 
     options = read_config(config) if config else {}
-    options.pop("bootstrap", None)  # -b or KWIRE_BOOTSTRAP say which
+    bootstrap = options.pop("bootstrap", None)
+    of_environment = click.get_current_context().get_parameter_source("bootstrap") is ParameterSource.ENVIRONMENT
+    if bootstrap and (of_environment or not connection.bootstrap):
+        connection = replace(connection, bootstrap=bootstrap)
+    if not connection.bootstrap:
+        raise click.UsageError(NO_ADDRESS)
     with _service(connection, options) as service, stop_on_signals() as stopped:
         found = service.tracker()
         output.note(f"Tracking {service.options.marker_topic} for {service.options.message_topic}; Ctrl-C ends.")

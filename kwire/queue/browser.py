@@ -120,7 +120,7 @@ class _Progress:
 
 
 class Browser:
-    """Reads the topics of a service."""
+    """Reads the topics of a service. Only `redrive` creates topics, those of the queues that get messages."""
 
     def __init__(self, service: ServiceClient[Any, Any]) -> None:
         self._service = service
@@ -157,8 +157,7 @@ class Browser:
 
     async def _position(self, queue: str) -> dict[int, int]:
         """Return where the group of a queue begins to read, by partition; {} for a group that does not exist."""
-        options = self._service.options
-        place = await self._service.place(queue)
+        topic, options = await self._service.topic_of(queue), self._service.options
         is_share = self._service.options.backend == "share"
         group = options.share_group(queue) if is_share else options.queue_group(queue)
         try:
@@ -167,7 +166,7 @@ class Browser:
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
             return {}
-        return {index: one.offset for (topic, index), one in found.items() if topic == place.topic}
+        return {index: one.offset for (name, index), one in found.items() if name == topic}
 
     # -- dead letters
 
@@ -237,9 +236,8 @@ class Browser:
         return found
 
     async def _waiting(self, queue: str, position: dict[int, int]) -> AsyncGenerator[WaitingMessage, None]:
-        place = await self._service.place(queue)
         key = queue.encode()
-        async with aclosing(self._read(place.topic, position)) as records:
+        async with aclosing(self._read(await self._service.topic_of(queue), position)) as records:
             async for record in records:
                 if record.key == key:
                     envelope = Envelope.read(record.headers)
@@ -249,8 +247,8 @@ class Browser:
                     )  # fmt: skip
 
     async def stats(self, queue: str) -> QueueStats:
-        """Return the numbers of a queue."""
-        place = await self._service.place(queue)
+        """Return the numbers of a queue; zeros if nobody has sent it a message yet."""
+        topic = await self._service.topic_of(queue)
         position = await self._position(queue)
         waiting, oldest = 0, None
         async with aclosing(self._waiting(queue, position)) as messages:
@@ -263,7 +261,9 @@ class Browser:
             in_progress = sum(one.start.key == key for one in (await self._in_progress()).values())
         consumer = self._service.new_consumer(isolation="read_committed")
         try:
-            keys: list[TopicPartition] = [(place.topic, index) for index in range(place.partitions)]
+            keys: list[TopicPartition] = []
+            if await self._service.setup().exists(topic):
+                keys = [(topic, index) for index in await consumer._partitions(topic)]
             first, ends = await consumer._beginning_offsets(keys), await consumer._end_offsets(keys)
         finally:
             with suppress(KwireError):

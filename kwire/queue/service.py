@@ -26,7 +26,7 @@ from kwire.queue.metrics import ConsumerCounters, ServiceMetrics
 from kwire.queue.options import QueueKwargs, QueueOptions
 from kwire.queue.producer import Producer, QueueProducerClient
 from kwire.queue.share_backend import ShareBackend
-from kwire.queue.share_setup import ShareQueues, choose_backend
+from kwire.queue.share_setup import ShareQueues, choose_backend, topic_of
 from kwire.queue.topics import QueueTopics, TopicSetup
 from kwire.queue.tracker import Tracker
 from kwire.queue.tracker_backend import TrackerBackend
@@ -157,6 +157,11 @@ class ServiceClient(Generic[P, C]):
     async def resolve(self) -> None:
         """Set the backend in the options, and so the names of topics; ask the cluster once."""
         await self._share()
+
+    async def topic_of(self, queue: str) -> str:
+        """Return the name of the topic that has the messages of a queue. It need not exist."""
+        share = await self._share()
+        return self.options.message_topic if share is None else topic_of(self.options, queue)
 
     async def new_backend(self, queue: str, counters: ConsumerCounters) -> Backend:
         """Return what a consumer of the queue takes messages from."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import pytest
 
 from kwire.broker import Cluster, Refuse
 from kwire.errors import ErrorCode
@@ -51,14 +55,20 @@ def test_an_id_is_of_one_message() -> None:
     assert "2 lines" in ran.stderr
 
 
-def test_a_tracker_process_redelivers_and_ends_on_sigterm() -> None:
+@pytest.mark.parametrize("has_file", [False, True])
+def test_a_tracker_process_redelivers_and_ends_on_sigterm(tmp_path: Path, has_file: bool) -> None:
+    """A file's address goes before that of the environment, and -X before the file."""
     with Cluster(brokers=1) as cluster, Service(cluster.bootstrap, partitions=2) as service:
+        file = tmp_path / "kafka-mq.yaml"
+        file.write_text(f"bootstrap-servers: {cluster.bootstrap}\nmarker-topic: elsewhere\n")
+        of_file = ("--config", str(file), "-X", "marker_topic=markers")
         with service.queue("jobs").producer() as producer:
             producer.send(b"hi").result(10)
         process = subprocess.Popen(
-            [sys.executable, "-m", "kwire", "queue", "tracker", "-b", cluster.bootstrap],
+            [sys.executable, "-m", "kwire", "queue", "tracker", *(of_file if has_file else ("-b", cluster.bootstrap))],
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, "KWIRE_BOOTSTRAP": "localhost:1"},
         )
         try:
             consumer = service.queue("jobs").consumer()

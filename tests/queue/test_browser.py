@@ -11,7 +11,7 @@ from kwire import Producer
 from kwire.broker import Refuse
 from kwire.errors import ErrorCode, KwireError
 from kwire.protocol import ApiKey
-from kwire.queue import Service
+from kwire.queue import QueueStats, Service
 from kwire.queue.envelope import read_number
 from tests.queue.worlds import LEASE_MS, World, payloads, put, take
 from tests.waiting import wait_until
@@ -53,6 +53,17 @@ def test_q88_only_some_dead_letters_go_back(world: World) -> None:
     assert [one.id for one in service.dead_letters()] == ["b"]
     with pytest.raises(TypeError, match="limit"):
         service.redrive(limit=0)
+
+
+def test_who_only_looks_creates_no_topic(either: World) -> None:
+    """A markers topic would make `auto` choose trackers, and a misspelt name would leave a topic behind."""
+    service = either.service()
+    nothing = QueueStats("jbos", 0, None if either.backend == "share" else 0, 0, 0, None)
+    assert (service.stats("jbos"), service.peek("jbos"), service.dead_letters("jbos")) == (nothing, [], [])
+    assert service.explain("no such id").state == "unknown"
+    assert service.redrive("jbos") == 0
+    topics = either.cluster.call(lambda state, now: {name for name in state.topics if not name.startswith("__")})
+    assert topics == set()
 
 
 @pytest.mark.parametrize("ids", ["a", b"a", 5, [1]])
