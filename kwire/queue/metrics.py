@@ -116,8 +116,12 @@ class ServiceMetrics:
 
     def add(self, queue: str, counters: ProducerCounters | ConsumerCounters) -> None:
         """Add what a producer or a consumer of a queue has counted."""
+        self.of(queue).add(counters)
+
+    def of(self, queue: str) -> QueueMetrics:
+        """Return what counts for a queue."""
         is_known = queue in self.queues or len(self.queues) < _NAMES_MAX
-        self.queues.setdefault(queue if is_known else OTHER_QUEUES, QueueMetrics()).add(counters)
+        return self.queues.setdefault(queue if is_known else OTHER_QUEUES, QueueMetrics())
 
     def copy(self) -> ServiceMetrics:
         """Return what was counted until now."""

@@ -35,13 +35,17 @@ class SendOptions(TypedDict, total=False):
 
 
 class QueueProducerClient:
-    """What both faces of the producer share. All producers of a service use its one idempotent producer."""
+    """What both faces of the producer share. All producers of a service use its one idempotent producer.
+
+    The service does not know them, so that one that is dropped is gone: programs may make one for each message.
+    """
 
     def __init__(self, service: ServiceClient[Any, Any], queue: str) -> None:
         self.queue = queue
         self._service = service
         self._key = queue.encode()
         self._counters = ProducerCounters()
+        self._counters_of_queue = service.producer_counters(queue)
         self._is_closed = False
 
     async def _send(
@@ -138,11 +142,12 @@ class QueueProducerClient:
         return ProducedMessage(place.topic, value, self._key, own, partition)
 
     def _count(self, since: float, response: ProduceResponse) -> None:
-        if response.exception() is None:
-            self._counters.sent += 1
-            self._counters.send_time.observe(max(0.0, self._service.clock.now() - since))
-        else:
-            self._counters.failed += 1
+        for counters in (self._counters, self._counters_of_queue):
+            if response.exception() is None:
+                counters.sent += 1
+                counters.send_time.observe(max(0.0, self._service.clock.now() - since))
+            else:
+                counters.failed += 1
 
     def metrics(self) -> ProducerCounters:
         """Return what was counted: a copy of now."""
@@ -156,12 +161,8 @@ class QueueProducerClient:
         """Wait likewise, and take no more messages."""
         if not self._is_closed:
             self._is_closed = True
-            if self._service.is_forked:
-                return
-            try:
+            if not self._service.is_forked:
                 await self._flush(timeout)
-            finally:
-                self._service.forget(self)
 
     async def _leave(self, error: BaseException | None) -> None:
         await self._close()

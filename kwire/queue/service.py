@@ -22,7 +22,7 @@ from kwire.producer.methods import ProducerMethods
 from kwire.queue.backend import Backend, QueuePlace
 from kwire.queue.browser import Browser, DeadLetter, MessageState, QueueStats, WaitingMessage, check_limit
 from kwire.queue.consumer import Consumer, QueueConsumerClient
-from kwire.queue.metrics import ConsumerCounters, ServiceMetrics
+from kwire.queue.metrics import ConsumerCounters, ProducerCounters, ServiceMetrics
 from kwire.queue.options import QueueKwargs, QueueOptions
 from kwire.queue.producer import Producer, QueueProducerClient
 from kwire.queue.share_backend import ShareBackend
@@ -49,9 +49,7 @@ class Queue(Generic[P, C]):
 
     def producer(self) -> P:
         """Return a producer of this queue."""
-        producer = self._service._producer(self._service, self.name)
-        self._service._added(producer)
-        return producer
+        return self._service._producer(self._service, self.name)
 
     def consumer(self) -> C:
         """Return a consumer of this queue. The consumers of a queue, in any process, share its messages."""
@@ -93,8 +91,8 @@ class ServiceClient(Generic[P, C]):
         self._lock = threading.Lock()
         self._topics: QueueTopics | None = None
         self._share_queues: ShareQueues | None = None
-        self._members: dict[QueueConsumerClient[Any] | QueueProducerClient, None] = {}
-        self._counted = ServiceMetrics()  # by those that are closed
+        self._consumers: dict[QueueConsumerClient[Any], None] = {}
+        self._counted = ServiceMetrics()  # by producers, and by consumers that are closed
         self._is_closed = False
 
     @property
@@ -249,37 +247,43 @@ class ServiceClient(Generic[P, C]):
         """Return where the message with this id is, since when, and until when. Reads the topics."""
         return await Browser(self).explain(id)
 
-    # -- members
+    # -- producers and consumers
 
-    def _added(self, member: QueueConsumerClient[Any] | QueueProducerClient) -> None:
+    def producer_counters(self, queue: str) -> ProducerCounters:
+        """Return what counts the messages of all producers of a queue."""
         with self._lock:
             if self._is_closed:
                 raise ClosedError("the service is closed")
-            self._members[member] = None
+            return self._counted.of(queue).producers
 
-    def forget(self, member: QueueConsumerClient[Any] | QueueProducerClient) -> None:
-        """Forget a client that is closed, and keep its counts."""
-        counted = member.metrics()
-        if isinstance(counted, ConsumerCounters):
-            counted.in_progress = counted.buffered = 0
-            counted.oldest_in_progress_seconds = 0.0
+    def _added(self, consumer: QueueConsumerClient[Any]) -> None:
         with self._lock:
-            if member in self._members:
-                del self._members[member]
-                self._counted.add(member.queue, counted)
+            if self._is_closed:
+                raise ClosedError("the service is closed")
+            self._consumers[consumer] = None
+
+    def forget(self, consumer: QueueConsumerClient[Any]) -> None:
+        """Forget a consumer that is closed, and keep its counts."""
+        counted = consumer.metrics()
+        counted.in_progress = counted.buffered = 0
+        counted.oldest_in_progress_seconds = 0.0
+        with self._lock:
+            if consumer in self._consumers:
+                del self._consumers[consumer]
+                self._counted.add(consumer.queue, counted)
 
     def metrics(self) -> ServiceMetrics:
         """Return what producers and consumers have counted, by queue: a copy of now."""
         with self._lock:
-            found, members = self._counted.copy(), list(self._members)
-        for member in members:
-            found.add(member.queue, member.metrics())
+            found, consumers = self._counted.copy(), list(self._consumers)
+        for consumer in consumers:
+            found.add(consumer.queue, consumer.metrics())
         return found
 
     collect_metrics = metrics  # as exporters call it
 
     async def _close(self, timeout: float | None = 30.0) -> None:
-        """Close the consumers and producers of all queues, which give back and deliver what they have.
+        """Close the consumers of all queues, which give back what they have, and deliver what producers sent.
 
         A second call does nothing.
         """
@@ -290,9 +294,9 @@ class ServiceClient(Generic[P, C]):
             if self._is_closed:
                 return
             self._is_closed = True
-            members = list(self._members)
-        for member in reversed(members):
-            await member._close(timeout)
+            consumers = list(self._consumers)
+        for consumer in reversed(consumers):
+            await consumer._close(timeout)
         await self._messages._close(timeout)
         self.markers.close(timeout)
         self._runtime.close(1.0)

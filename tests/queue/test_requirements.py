@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -75,6 +77,23 @@ def test_q5_q29_producers_and_consumers_are_closed_by_their_users(world: World) 
         consumer.receive(0.0)
     put(service, "jobs", b"hi")
     assert payloads(take(other, 1)) == [b"hi"]
+
+
+def test_q4_a_producer_for_each_message_is_freed_and_counted(world: World) -> None:
+    service = world.service()
+    queue = service.queue("jobs")
+    producers = [queue.producer() for _ in range(20)]
+    gone = [weakref.ref(producer) for producer in producers]
+    for producer in producers:
+        producer.send(b"hi").result(10)
+    wait_until(lambda: service.metrics().queues["jobs"].producers.sent == 20)
+    del producer, producers
+    gc.collect()
+    assert sum(one() is not None for one in gone) <= 1  # the loop may have the last one in hand
+    assert service.metrics().queues["jobs"].producers.sent == 20
+    service.close()
+    with pytest.raises(ClosedError, match="the service is closed"):
+        queue.producer()
 
 
 def test_q12_q14_each_marker_has_the_fields_of_its_type(world: World) -> None:
