@@ -19,7 +19,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
 
-from kwire.arguments import check_timeout
+from kwire.arguments import check_timeout, wrong_type
 from kwire.cluster import (
     Backoff,
     ClientConfig,
@@ -392,13 +392,20 @@ class ShareConsumerClient(TelemetryMethods):
                 what._acquired.acknowledge(what.offset, kind)
             elif isinstance(what, Mapping):
                 self._acknowledge_offsets(what, kind)
+            elif not isinstance(what, Iterable):
+                raise wrong_type("what", what, "a ShareRecord, several of them, or offsets by (topic, partition)")
             else:
                 for acquired, offsets in _by_acquired(what):
                     acquired.acknowledge_all(offsets, kind)
 
     def _acknowledge_offsets(self, offsets: Mapping[Any, Iterable[int]], type: AcknowledgeType) -> None:
-        for (topic, partition), each in offsets.items():
+        for key, each in offsets.items():
+            if not isinstance(key, tuple) or len(key) != 2:
+                raise wrong_type("a key of what", key, "(topic, partition)")
+            topic, partition = key
             checked_partition(topic, partition)
+            if isinstance(each, (str, bytes)) or not isinstance(each, Iterable):
+                raise wrong_type(f"what[{topic!r}, {partition}]", each, "a collection of offsets")
             for offset in each:
                 self._acquired_at(topic, partition, offset).acknowledge(offset, type)
 

@@ -197,6 +197,12 @@ def test_wrong_calls_are_refused_before_anything_is_sent(cluster: Cluster) -> No
             consumer.acknowledge([], "done")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="not a ShareRecord"):
             consumer.acknowledge([object()])  # type: ignore[list-item]
+        wrong: list[Any] = [5, {"t": [1]}, {("t", 0): 5}, {("t", 0): "5"}]
+        for what, name in zip(
+            wrong, ("what is 5", "a key of what is 't'", "what.* is 5", "what.* is '5'"), strict=True
+        ):
+            with pytest.raises(TypeError, match=name):
+                consumer.acknowledge(what)
         with pytest.raises(KwireError, match="no record with this offset is in hand"):
             consumer.acknowledge({("t", 0): [5]})
 
