@@ -47,6 +47,9 @@ ARROW_TYPES = {
 }
 
 
+# Spark's timestamps are microseconds in 64 bits.
+TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
+
 assert _TYPES.keys() == ARROW_TYPES.keys()
 # Names that differ in `poll_arrow`.
 _POLLED_NAMES = {"timestampType": "timestamp_type"}

@@ -27,7 +27,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 from kwire.errors import ConfigurationError, KwireError
 from kwire.logs.files import is_live_segment
 from kwire.logs.rows import LogRow, read_rows
-from kwire.spark.columns import read_schema
+from kwire.spark.columns import TIMESTAMP_MS_MAX, read_schema
 from kwire.spark.files import File, find_files, open_file, paths_of
 from kwire.spark.option_parsers import own_options, parse_choice
 from kwire.spark.table import arrow_schema, batches, check_schema
@@ -51,9 +51,6 @@ _SCHEMA = StructType(
     [*read_schema(with_headers=True).fields, *(StructField(name, kind) for name, (_, kind) in _OWN.items())]
 )
 _FIELDS = {"timestampType": "timestamp_type", **{name: field for name, (field, _) in _OWN.items()}}
-
-# Spark's timestamps are microseconds in 64 bits.
-_MS_MAX = (2**63 - 1) // 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +140,7 @@ def _timestamp_maker(path: str, options: LogOptions) -> Callable[[LogRow], int |
 
     def make(row: LogRow) -> int | None:
         nonlocal has_warned
-        if row.timestamp_ms is None or abs(row.timestamp_ms) <= _MS_MAX:
+        if row.timestamp_ms is None or abs(row.timestamp_ms) <= TIMESTAMP_MS_MAX:
             return None if row.timestamp_ms is None else row.timestamp_ms * 1000
         what = f"{path}: the record at offset {row.offset} has the time {row.timestamp_ms} ms: Spark cannot hold it"
         if not options.skips_damage:

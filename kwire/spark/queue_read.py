@@ -28,7 +28,7 @@ from kwire.queue.browser import read_dead_letter
 from kwire.queue.envelope import REDRIVEN, read_number
 from kwire.queue.markers import NO_TOPIC_ID, MarkerType, decode_marker
 from kwire.queue.options import QueueOptions
-from kwire.spark.columns import ARROW_TYPES, HEADERS
+from kwire.spark.columns import ARROW_TYPES, HEADERS, TIMESTAMP_MS_MAX
 
 TableName = Literal["deadLetters", "markers"]
 
@@ -136,7 +136,7 @@ def _dead_letter(record: ConsumerRecord) -> dict[str, Any]:
         "headers": [{"key": name, "value": value} for name, value in letter.headers] or None,
         "reason": letter.reason,
         "deliveries": letter.deliveries,
-        "firstSentAt": letter.first_sent_at_ms * 1_000,
+        "firstSentAt": letter.first_sent_at_ms * 1_000 if letter.first_sent_at_ms <= TIMESTAMP_MS_MAX else None,
         "deadSince": letter.dead_since_ms * 1_000,
         "source": letter.source,
         "redriven": note,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructType
 
+from kwire import Producer
 from kwire.broker import Cluster
 from kwire.errors import ConfigurationError
 from kwire.queue import Service
@@ -43,12 +44,20 @@ def test_dead_letters(cluster: Cluster) -> None:
     rows = read(cluster, queueTable="deadLetters")
     assert [(row["queue"], row["redriven"]) for row in rows] == [("jobs", None), ("other", None), ("jobs", 0)]
     jobs, _, note = rows
-    assert (jobs["id"], jobs["value"], jobs["reason"], jobs["deliveries"]) == ("jobs-1", b"bad", "no such job", 0)
+    assert (jobs["id"], jobs["value"], jobs["reason"], jobs["deliveries"]) == ("jobs-1", b"bad", "no such job", 1)
     assert jobs["headers"] == [{"key": "color", "value": b"red"}]
     assert jobs["source"] == "messages:0:0"
     assert jobs["firstSentAt"] <= jobs["deadSince"]
     assert (jobs["partition"], jobs["offset"]) == (0, 0)
     assert note["id"] is None
+
+
+def test_a_time_that_spark_cannot_hold_is_null() -> None:
+    with Cluster(brokers=1, topics={"messages-dead-letters": 1}) as own, Producer(own.bootstrap) as producer:
+        headers = [("kwire-mq-first-at", b"9" * 18)]
+        producer.send("messages-dead-letters", b"bad", key=b"jobs", headers=headers).result(30)
+        (row,) = read(own, queueTable="deadLetters")
+    assert (row["value"], row["firstSentAt"]) == (b"bad", None)
 
 
 def test_only_some_columns_of_one_queue(cluster: Cluster) -> None:
