@@ -220,12 +220,11 @@ class Backend(ABC):
         """Make a message that has expired a dead letter, or let its lease end. Raises no KwireError."""
 
     @abstractmethod
-    def backoff(self, delivery: Delivery) -> int:
-        """Return after how many milliseconds the message comes again whose handler raised."""
+    async def release(self, delivery: Delivery, delay_ms: int | None, *, is_counted: bool) -> None:
+        """Give the message back, to be delivered again after a time; None: the back-off. Does not wait for the broker.
 
-    @abstractmethod
-    async def release(self, delivery: Delivery, delay_ms: int, *, is_counted: bool) -> None:
-        """Give the message back, to be delivered again after a time. Does not wait for the broker."""
+        Raises ValueError or ConfigurationError for a time that the backend does not have.
+        """
 
     @abstractmethod
     async def extend(self, delivery: Delivery, timeout_ms: int) -> None:

@@ -333,8 +333,6 @@ class QueueConsumerClient(Generic[M]):
                     await backend.dead_letter(delivery, reason)
                     self._counters.nacked += 1
                 else:
-                    if delay_ms is None:
-                        delay_ms = backend.backoff(delivery)
                     await backend.release(delivery, delay_ms, is_counted=True)
             finally:
                 if delivery.is_settled:

@@ -214,11 +214,8 @@ class ShareBackend(Backend):
         self._settle(delivery, AcknowledgeType.ACCEPT)
         self._counters.dead_lettered += 1
 
-    def backoff(self, delivery: Delivery) -> int:
-        return 0  # share groups have no delays
-
-    async def release(self, delivery: Delivery, delay_ms: int, *, is_counted: bool) -> None:
-        if delay_ms:
+    async def release(self, delivery: Delivery, delay_ms: int | None, *, is_counted: bool) -> None:
+        if delay_ms:  # share groups have no back-off, either
             raise ConfigurationError(
                 f"a share group cannot put a message off for {delay_ms} ms",
                 remedy='release it without a delay, or use a service with backend="tracker"',

@@ -798,11 +798,11 @@ class TrackerBackend(Backend):
                 "give a shorter time, or raise retention.ms of the markers topic"
             )
 
-    def backoff(self, delivery: Delivery) -> int:
-        return min(self._options.backoff(delivery.envelope.deliveries + 1), self._kept_ms(delivery))
-
-    async def release(self, delivery: Delivery, delay_ms: int, *, is_counted: bool) -> None:
-        self._check_time(delivery, delay_ms)
+    async def release(self, delivery: Delivery, delay_ms: int | None, *, is_counted: bool) -> None:
+        if delay_ms is None:
+            delay_ms = min(self._options.backoff(delivery.envelope.deliveries + 1), self._kept_ms(delivery))
+        else:
+            self._check_time(delivery, delay_ms)
         self._end_lease(delivery, self.now())
         marker = Marker(MarkerType.RELEASE, delivery.identity, delay_ms, is_uncounted=not is_counted)
         self._settle(delivery, marker)
