@@ -131,8 +131,8 @@ class Delivery(DeliveryFields):
         return self._envelope is None
 
     def has_expired(self, now: float) -> bool:
-        """Return whether the message is not to be handed out any more. A plain one never expires."""
-        return self._envelope is not None and self._envelope.expires_at <= now
+        """Return whether the message is not to be handed out any more. Do not ask plain ones: it reads the headers."""
+        return self.envelope.expires_at <= now
 
     @property
     def deliveries_made(self) -> int:
