@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from itertools import product
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -114,18 +115,45 @@ def env_script(root: Path, extras: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_environment_is_made_again_for_a_missing_extra(tmp_path: Path) -> None:
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a folder with tools/env, the files that its stamp covers, and a .venv whose Python does nothing."""
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "env", tmp_path / "tools" / "env")
     for name in ("setup.cfg", "pyproject.toml"):
         (tmp_path / name).write_text("")
-    (tmp_path / "kwire" / "wire").mkdir(parents=True)
-    (tmp_path / "kwire" / "wire" / "one.c").write_text("")
-    (tmp_path / "kwire" / "wire" / "one.h").write_text("")
+    (tmp_path / "kwire" / "_c").mkdir(parents=True)
+    (tmp_path / "kwire" / "_c" / "one.c").write_text("")
+    (tmp_path / "kwire" / "_c" / "one.h").write_text("")
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     write_program(tmp_path / ".venv" / "bin" / "python", "exit 0\n")
+    return tmp_path
+
+
+def test_the_environment_is_made_again_for_a_missing_extra(checkout: Path) -> None:
     extras_given = ["cli,zstd", "cli", "zstd,cli", "cli,zstd,spark", "spark", "cli,test"]
-    made = [env_script(tmp_path, extras).stdout.strip() for extras in extras_given]
+    made = [env_script(checkout, extras).stdout.strip() for extras in extras_given]
     assert made == ["make cli,zstd", "", "", "make cli,zstd,spark", "", "make cli,test"]
-    (tmp_path / "setup.cfg").write_text("changed")
-    assert env_script(tmp_path, "cli").stdout.strip() == "make cli"
+    (checkout / "setup.cfg").write_text("changed")
+    assert env_script(checkout, "cli").stdout.strip() == "make cli"
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="without flock (macOS) tools/env does not wait")
+def test_two_commands_in_a_new_checkout_make_one_environment(checkout: Path) -> None:
+    script = f"cd {checkout}; . tools/env; make_venv() {{ echo made; read -r; }}; need python"
+    first, second = (
+        subprocess.Popen(["bash", "-c", "read -r;" + script], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True)
+        for _ in range(2)
+    )
+    with first, second:
+        assert first.stdin is not None
+        assert first.stdout is not None
+        assert second.stdin is not None
+        assert second.stderr is not None
+        print(file=first.stdin, flush=True)
+        assert first.stdout.readline() == "made\n"
+        print(file=second.stdin, flush=True)
+        assert "waiting" in second.stderr.readline()
+        print(file=first.stdin, flush=True)
+        assert second.communicate()[0] == ""
+    assert (first.returncode, second.returncode) == (0, 0)
