@@ -152,6 +152,9 @@ class ClusterView:
     def forget_coordinator(self, route: ToCoordinator) -> None:
         self._loop.forget_coordinator(route)
 
+    def withdraw(self, pending: PendingRequest) -> bool:
+        return self._loop.withdraw(pending)
+
     def describe(self, node: int) -> str:
         return self._connections.describe(node)
 
@@ -291,6 +294,13 @@ class EventLoop:
 
     def forget_coordinator(self, route: ToCoordinator) -> None:
         self._coordinators.forget(route)
+
+    def withdraw(self, pending: PendingRequest) -> bool:
+        """Take back a request that waits, unless it may have been written before."""
+        if pending.was_written or pending not in self._waiting:
+            return False
+        self._waiting.remove(pending)
+        return True
 
     def coordinator_error(self, route: ToCoordinator) -> KwireError | None:
         """Return the last failure of the lookup of a coordinator that is not known; None while it is, or at first."""

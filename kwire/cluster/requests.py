@@ -2,7 +2,7 @@
 
 A `StateMachine` touches no socket, clock or thread. Once per turn the loop calls it with the time and a `ClusterView`,
 and it returns the requests to send. The loop calls `on_done` of each exactly once, on its thread, with the response or
-with the error in place of it.
+with the error in place of it, except for a request that the machine withdraws before it was written.
 """
 
 from __future__ import annotations
@@ -166,6 +166,10 @@ class ClusterView(Protocol):
 
     def forget_coordinator(self, route: ToCoordinator) -> None:
         """Look the coordinator up again: the broker is not the coordinator, or is gone."""
+        ...
+
+    def withdraw(self, pending: PendingRequest) -> bool:
+        """Take back a request that was never written, so that `on_done` is not called; return whether it was."""
         ...
 
     def describe(self, node: int) -> str:

@@ -293,6 +293,7 @@ class Transaction:
             self._waiting.append(future)
             if not is_commit:
                 self._drop_offsets(AbortableError("the transaction was aborted"))
+                self._withdraw()
         else:
             self._reject(future)
 
@@ -601,6 +602,11 @@ class Transaction:
         while self._offsets:
             self._offsets.popleft().future.set_exception(error)
         self._to_add.clear()
+
+    def _withdraw(self) -> None:
+        """Take back a request that waits for its broker: an abort has no use for it, and must not wait for it."""
+        if self.in_flight is not None and self._view is not None and self._view.withdraw(self.in_flight):
+            self.in_flight = None
 
     def _reject(self, future: Future[None]) -> None:
         future.set_exception(self.state_error("do that"))

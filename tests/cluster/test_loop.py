@@ -524,6 +524,37 @@ def test_closing_resolves_what_waits_and_what_is_in_flight() -> None:
     assert isinstance(world.call(ToAny())[0], ClosedError)
 
 
+def test_only_a_request_that_was_not_written_can_be_withdrawn() -> None:
+    world = World()
+    world.net.loop.add(Watcher("t"))
+    world.silent.add(InitProducerIdRequest)
+    results: list[Any] = []
+    waiting, written = (
+        PendingRequest(route, InitProducerIdRequest, build_id, lambda result, now: results.append(result))
+        for route in (ToLeader("unknown", 0), ToNode(1))
+    )
+    world.net.loop.enqueue(waiting)
+    world.net.loop.enqueue(written)
+    world.net.run(world.requested)
+    view = world.net.loop.view("general")
+    assert [view.withdraw(pending) for pending in (waiting, written, waiting)] == [True, False, False]
+    world.net.loop.close(ClosedError("closed"))
+    assert [type(result) for result in results] == [DisconnectedError]
+
+
+def test_a_request_that_is_repeated_cannot_be_withdrawn() -> None:
+    """The broker may have the first one."""
+    world = World()
+    world.net.loop.add(Watcher("t"))
+    world.silent.add(InitProducerIdRequest)
+    pending = PendingRequest(ToNode(2), InitProducerIdRequest, build_id, lambda result, now: None, may_retry=True)
+    world.net.loop.enqueue(pending)
+    world.net.run(world.requested)
+    world.hosts[2].is_up = False
+    world.net.run(lambda: world.net.loop.unreachable_since(2) is not None)
+    assert not world.net.loop.view("general").withdraw(pending)
+
+
 def test_posted_actions_run_in_order_also_at_the_end() -> None:
     world = World()
     seen: list[int] = []

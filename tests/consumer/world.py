@@ -76,6 +76,9 @@ class FakeView:
     def forget_coordinator(self, route: ToCoordinator) -> None:
         raise AssertionError("no consumer of this form has one")
 
+    def withdraw(self, pending: PendingRequest) -> bool:
+        return False
+
     def describe(self, node: int) -> str:
         return f"{node} at host-{node}:9092"
 

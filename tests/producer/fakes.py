@@ -46,6 +46,7 @@ class FakeView:
     metadata: MetadataStatus = field(default_factory=lambda: MetadataStatus(None, 0.0, 0.0, None, None))
     features: dict[str, int] = field(default_factory=dict)
     forgotten: list[ToCoordinator] = field(default_factory=list)
+    waiting: list[PendingRequest] = field(default_factory=list)  # of those returned, what cannot be written yet
 
     def is_ready(self, node: int) -> bool:
         return node not in self.down
@@ -69,6 +70,12 @@ class FakeView:
 
     def forget_coordinator(self, route: ToCoordinator) -> None:
         self.forgotten.append(route)
+
+    def withdraw(self, pending: PendingRequest) -> bool:
+        if pending not in self.waiting:
+            return False
+        self.waiting.remove(pending)
+        return True
 
     def describe(self, node: int) -> str:
         return f"{node} at host-{node}:9092"

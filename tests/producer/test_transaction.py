@@ -268,6 +268,33 @@ def test_abort_discards_unsent_batches_and_waits_for_those_in_flight(bench: Tran
     assert not end.committed
 
 
+def test_an_abort_does_not_wait_for_a_request_that_waits_for_its_broker(bench: TransactionBench) -> None:
+    bench.open()
+    bench.send()
+    bench.settle()
+    view = bench.bench.view
+    bench.future(lambda future: bench.transaction.add_offsets({("in", 1): 42}, lambda: GroupMetadata("g"), future))
+    view.waiting += bench.bench.sender.turn(bench.bench.now, view)
+    aborted = bench.end(commit=False)
+    bench.settle()
+    aborted.result(0)
+    assert (bench.names[-1], bench.state) == ("EndTxn", TransactionState.READY)
+    assert not view.waiting
+
+
+def test_an_abort_waits_for_a_request_that_was_written(bench: TransactionBench) -> None:
+    bench.open()
+    bench.future(lambda future: bench.transaction.add_offsets({("in", 1): 42}, lambda: GroupMetadata("g"), future))
+    [written] = bench.bench.sender.turn(bench.bench.now, bench.bench.view)
+    aborted = bench.end(commit=False)
+    bench.settle()
+    assert not aborted.done()
+    bench.respond(written)
+    bench.settle()
+    aborted.result(0)
+    assert bench.names[-1] == "EndTxn"
+
+
 def test_asking_twice_is_one_end(bench: TransactionBench) -> None:
     bench.open()
     bench.send()
