@@ -82,7 +82,7 @@ _TURN_SECONDS = 0.005
 SeekTarget = datetime | timedelta | Literal["earliest", "latest"]
 HandedOut = tuple[PartitionBuffer, int, int | None]
 # Seconds that a query may take beyond its timeout: the loop thread always gives a result.
-_GRACE = 5.0
+GRACE_SECONDS = 5.0
 
 T = TypeVar("T")
 
@@ -788,7 +788,7 @@ class ConsumerClient(TelemetryMethods):
         """Run a state machine on the loop until it resolves `future`, which it does within `seconds`."""
         self._runtime.add(machine)
         try:
-            return await self._waiter.result_of(future, seconds + _GRACE)
+            return await self._waiter.result_of(future, seconds + GRACE_SECONDS)
         finally:
             with suppress(ClosedError):
                 self._runtime.remove(machine)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import Protocol
 from uuid import UUID
@@ -129,6 +130,7 @@ class _Lookup:
     is_in_flight: bool = False
     unknown_since: float | None = None
     unstable_since: float | None = None
+    last_error: KwireError | None = None
 
 
 class CommitManager:
@@ -232,7 +234,7 @@ class CommitManager:
         }
 
     def lookup(self, request: CommittedRequest) -> None:
-        """Find the committed offset of a partition; errors that may pass are retried without a limit."""
+        """Find the committed offset of a partition; errors that may pass are retried until its deadline."""
         if self._end is not None:
             request.on_done(self._end, self._now)
             return
@@ -255,6 +257,7 @@ class CommitManager:
 
     def deadline(self) -> float | None:
         times = [commit.deadline for commit in self._commits()]
+        times += [request.deadline for request in self._lookups if request.deadline < inf]
         if self._pending and not self._is_active:
             times.append(self._not_before)
         for lookup in self._lookups.values():
@@ -282,7 +285,7 @@ class CommitManager:
         if self._refresh_reason is not None:
             view.request_metadata(self._refresh_reason)
             self._refresh_reason = None
-        self._expire(now)
+        self._expire(now, view.connection_error)
         requests: list[PendingRequest] = []
         if self._pending and not self._is_active and now >= self._not_before:
             self._is_active = True
@@ -303,14 +306,14 @@ class CommitManager:
             if commit.missing
         }
 
-    def _expire(self, now: float) -> None:
+    def _expire(self, now: float, connection_error: KwireError | None) -> None:
         for commit in self._commits():
             if now >= commit.deadline:
                 for topic, partition in list(commit.missing):
                     entry = self._pending.get((topic, partition)) or self._in_flight.get((topic, partition))
                     error = timeout_error(
                         "the offset was not committed in time",
-                        None if entry is None else entry.last_error,
+                        (entry.last_error if entry is not None else None) or connection_error,
                         api="OffsetCommit",
                         topic=topic,
                         partition=partition,
@@ -318,6 +321,17 @@ class CommitManager:
                         remedy="check that the group's coordinator can be reached; commit again, or process again",
                     )
                     commit.finish((topic, partition), error)
+        for lookup in [lookup for lookup in self._lookups.values() if now >= lookup.request.deadline]:
+            error = timeout_error(
+                "the committed offset was not found in time",
+                lookup.last_error or connection_error,
+                api="OffsetFetch",
+                topic=lookup.request.topic,
+                partition=lookup.request.partition,
+                group=self.route.key,
+                remedy="check that the group's coordinator can be reached, or give more time",
+            )
+            self._found(lookup, error, now)
         for key in [key for key, entry in self._pending.items() if not any(c.missing for c in entry.commits)]:
             del self._pending[key]  # nobody waits for it any more
 
@@ -632,6 +646,7 @@ class CommitManager:
             lookup.request.on_done(result, now)
 
     def _lookup_failed(self, lookup: _Lookup, error: KwireError, now: float) -> None:
+        lookup.last_error = error
         code = error.code if isinstance(error, BrokerError) else None
         if code in UNKNOWN_TOPIC_CODES:
             self._refresh_reason = f"committed offset of {lookup.request.topic}-{lookup.request.partition}"

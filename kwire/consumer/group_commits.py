@@ -19,7 +19,7 @@ from kwire.cluster.dropped import weakly
 from kwire.consumer.arguments import TopicPartition, checked_partitions
 from kwire.consumer.auto_commit import AutoCommit
 from kwire.consumer.buffer import PartitionBuffer
-from kwire.consumer.client import ConsumerClient
+from kwire.consumer.client import GRACE_SECONDS, ConsumerClient
 from kwire.consumer.columns import BatchSpan, PolledBatch
 from kwire.consumer.commits import CommitManager
 from kwire.consumer.metrics import ConsumerCounters
@@ -199,7 +199,7 @@ class CommittingClient(ConsumerClient):
     async def _commit_offsets(self, offsets: Mapping[TopicPartition, Offset], seconds: float) -> None:
         future: Future[Mapping[TopicPartition, KwireError | None]] = Future()
         self._send_commit(offsets, self._runtime.clock.now() + seconds, True, future.set_result)
-        results = await self._waiter.result_of(future, seconds + 5.0)
+        results = await self._waiter.result_of(future, seconds + GRACE_SECONDS)
         self._note_committed(offsets, results)
         error = commit_error(results)
         if error is not None:
@@ -239,16 +239,16 @@ class CommittingClient(ConsumerClient):
         self._check_usable()
         with self._lock:
             self._start()
+        deadline = self._runtime.clock.now() + seconds
         requests: dict[TopicPartition, tuple[CommittedRequest, Future[Offset | None]]] = {}
         for key in keys:
             future: Future[Offset | None] = Future()
-            requests[key] = CommittedRequest(*key, partial(_resolve, future)), future
+            requests[key] = CommittedRequest(*key, partial(_resolve, future), deadline), future
         for request, _ in requests.values():
             self._runtime.call_soon(commits.lookup, request)
-        deadline = self._runtime.clock.now() + seconds
         try:
             return {
-                key: await self._waiter.result_of(future, max(0.0, deadline - self._runtime.clock.now()))
+                key: await self._waiter.result_of(future, seconds + GRACE_SECONDS)
                 for key, (_, future) in requests.items()
             }
         finally:

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from math import inf
 from random import Random
 from typing import Final, Literal, NamedTuple, Protocol, assert_never, cast
 
@@ -51,8 +52,10 @@ class AtTimestamp:
     timestamp_ms: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.timestamp_ms, int) or self.timestamp_ms < 0:
-            raise ConfigurationError(f"{self.timestamp_ms!r} is no timestamp", remedy="give milliseconds since 1970")
+        if not _is_whole(self.timestamp_ms, _INT64_MAX):
+            raise ConfigurationError(
+                f"{self.timestamp_ms!r:.60} is no timestamp", remedy="give milliseconds since 1970, a whole number"
+            )
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -199,19 +202,20 @@ class CommittedRequest:
     """The wanted committed offset of one partition.
 
     `on_done(result, now)` gets the offset, None where the group has committed none, or the error for which it is not
-    known: only None may lead to `on_no_offset`.
+    known: only None may lead to `on_no_offset`. The error at the `deadline`, a time of the loop, is a timeout.
     """
 
     topic: str
     partition: int
     on_done: Callable[[Offset | KwireError | None, float], None]
+    deadline: float = inf
 
 
 class CommittedOffsets(Protocol):
     """Looks up what a group has committed. Both methods belong to the loop thread."""
 
     def lookup(self, request: CommittedRequest) -> None:
-        """Complete the request once, in a later turn. Retriable errors are retried without a limit."""
+        """Complete the request once, in a later turn. Retriable errors are retried until its deadline."""
         ...
 
     def cancel(self, request: CommittedRequest) -> None:

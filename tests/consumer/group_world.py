@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -245,8 +246,8 @@ class MemberWorld:
     def commit(self, offsets: Mapping[Key, int], *, retries: bool = True, timeout: float = 10.0, **more: Any) -> Commit:
         return Commit(self, {key: Offset(offset) for key, offset in offsets.items()}, retries, timeout, **more)
 
-    def lookup(self, topic: str, partition: int) -> Lookup:
-        return Lookup(self, topic, partition)
+    def lookup(self, topic: str, partition: int, deadline: float = inf) -> Lookup:
+        return Lookup(self, topic, partition, deadline)
 
     def leave(self, mode: Any = "default", until: float | None = None) -> None:
         def left() -> None:
@@ -290,9 +291,9 @@ class Commit:
 class Lookup:
     """A lookup of a committed offset and its result."""
 
-    def __init__(self, world: MemberWorld, topic: str, partition: int) -> None:
+    def __init__(self, world: MemberWorld, topic: str, partition: int, deadline: float = inf) -> None:
         self.results: list[Offset | KwireError | None] = []
-        self.request = CommittedRequest(topic, partition, lambda result, now: self.results.append(result))
+        self.request = CommittedRequest(topic, partition, lambda result, now: self.results.append(result), deadline)
         world.commits.lookup(self.request)
 
     @property

@@ -675,6 +675,33 @@ def test_what_may_pass_is_looked_up_again_for_ever(code: int, whole: bool) -> No
     assert world.view.forgotten == (30 if code in _COORDINATOR else 0)
 
 
+def test_a_lookup_ends_at_its_deadline_with_the_last_failure() -> None:
+    world = World()
+    limited, unlimited = world.lookup("t", 0, world.now + 3.0), world.lookup("t", 1)
+    codes: dict[Key, int] = {T0: E.COORDINATOR_LOAD_IN_PROGRESS, T1: E.COORDINATOR_LOAD_IN_PROGRESS}
+    began = world.now
+    while not limited.results:
+        found(world.until("OffsetFetch", 2.0), {}, codes=codes)
+        assert world.commits.deadline() is not None
+    assert 3.0 <= world.now - began < 4.0
+    assert isinstance(limited.result, RequestTimeoutError)
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in str(limited.result)
+    found(world.until("OffsetFetch", 2.0), {T1: 4})
+    assert unlimited.result == Offset(4)
+
+
+def test_a_lookup_that_waits_for_a_response_ends_at_its_deadline() -> None:
+    world = World()
+    lookup = world.lookup("t", 0, world.now + 3.0)
+    sent = world.turn_one("OffsetFetch")
+    assert world.commits.deadline() == world.now + 3.0
+    world.view.connection_error = DisconnectedError("cut")
+    world.turn(3.0)
+    assert "cut" in str(lookup.result)
+    found(sent, {T0: 4})
+    assert isinstance(lookup.result, RequestTimeoutError)
+
+
 def test_s21_a_lookup_without_a_response_is_no_missing_offset() -> None:
     """S21 (KPY #2629): OffsetFetch gets no response for 40 s."""
     world = World()

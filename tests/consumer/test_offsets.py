@@ -300,7 +300,7 @@ def test_an_invalid_ago_is_refused(wrong: dict[str, Any]) -> None:
         Ago(**wrong)
 
 
-@pytest.mark.parametrize("wrong", [-1, 1.5, "now", None])
+@pytest.mark.parametrize("wrong", [-1, 1.5, "now", None, True, 2**63])
 def test_an_invalid_timestamp_is_refused(wrong: int) -> None:
     with pytest.raises(ConfigurationError):
         AtTimestamp(wrong)
