@@ -261,13 +261,17 @@ def _audit_json(counts: Counts) -> dict[str, Any]:
 @click.option("--dry-run", is_flag=True, help="Show what would be created, changed and set, and end.")
 @_checkpoint_option(required=False)
 @_every_option
+@click.option(
+    "--max-bytes-per-trigger", type=click.IntRange(min=1), metavar="BYTES",
+    help="About as much in a batch, which is one transaction; from Spark 4.2 on. Default: 1 GiB.",
+)  # fmt: skip
 @_config_option("source")
 @_config_option("target")
 @output_options
 def mirror_command(
     source: str, target: str, topics: str, prefix: str, partitions: str, create_topics: bool, sync_configs: bool,
     groups: str | None, no_records: bool, dry_run: bool, checkpoint: str | None, every: str | None,
-    source_config: str | None, target_config: str | None, output: Output,
+    max_bytes_per_trigger: int | None, source_config: str | None, target_config: str | None, output: Output,
 ) -> ExitCode:  # fmt: skip
     """Copy topics to another cluster, exactly once.
 
@@ -293,18 +297,19 @@ def mirror_command(
             _sync_groups(existing, clusters, groups, dry_run, output)
         return ExitCode.OK
     assert checkpoint is not None
-    return _mirror(plan, clusters, checkpoint, every, groups, output)
+    read = {} if max_bytes_per_trigger is None else {"maxBytesPerTrigger": str(max_bytes_per_trigger)}
+    return _mirror(plan, clusters, checkpoint, every, read, groups, output)
 
 
 def _mirror(
-    plan: MirrorPlan, clusters: tuple[Cluster, Cluster], checkpoint: str, every: str | None, groups: str | None,
-    output: Output,
+    plan: MirrorPlan, clusters: tuple[Cluster, Cluster], checkpoint: str, every: str | None, read: dict[str, str],
+    groups: str | None, output: Output,
 ) -> ExitCode:  # fmt: skip
     from kwire.errors import KwireError
     from kwire.pipeline.mirror import start_mirror
 
     with _session("kwire mirror", output) as spark:
-        query = start_mirror(spark, plan, *clusters, checkpoint, trigger=_trigger(every))
+        query = start_mirror(spark, plan, *clusters, checkpoint, trigger=_trigger(every), read=read)
         if groups is None:
             return _await(query, output, "mirrored")
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from kwire.admin import Admin
 
 
+# A micro-batch is one transaction on the target, which must end within transaction.max.timeout.ms (15 minutes): the
+# first one of an old topic must not be all of it.
+MAX_BYTES_PER_TRIGGER = 1 << 30
+
+
 @dataclass(frozen=True, slots=True)
 class MirrorPlan:
     """Which topics go where. `prefix` comes before the names on the target: "eu." makes eu.orders of orders.
@@ -106,6 +111,9 @@ def _partition_count(admin: Admin, topic: str) -> int | None:
     return None if found is None or not found.partitions else len(found.partitions)
 
 
+_BOUNDS = {"maxbytespertrigger", "maxoffsetspertrigger"}  # options of Spark have no case
+
+
 def start_mirror(
     spark: SparkSession, plan: MirrorPlan, source: Cluster, target: Cluster, checkpoint: str, *,
     trigger: Mapping[str, Any] | None = None, read: Mapping[str, str] | None = None,
@@ -113,17 +121,22 @@ def start_mirror(
 ) -> StreamingQuery:  # fmt: skip
     """Start the query. By default it ends when it has what there is now; else give a trigger of Spark.
 
-    `read` and `write` are more options of `format("kwire")`, such as maxOffsetsPerTrigger or inlineMaxBytes. Records of
-    transactions that were aborted on the source are not mirrored.
+    `read` and `write` are more options of `format("kwire")`, such as maxOffsetsPerTrigger or inlineMaxBytes. From Spark
+    4.2 on, a micro-batch has about `MAX_BYTES_PER_TRIGGER` bytes unless `read` bounds it. Records of transactions that
+    were aborted on the source are not mirrored.
     """
     import kwire.spark
+    from kwire.spark.reader import HAS_ADMISSION_CONTROL
 
     when = trigger_options(trigger)
+    read = dict(read or {})
+    if HAS_ADMISSION_CONTROL and not _BOUNDS & {name.lower() for name in read}:
+        read["maxBytesPerTrigger"] = str(MAX_BYTES_PER_TRIGGER)
     kwire.spark.register(spark)
     records = (
         spark.readStream.format("kwire")
         .options(**source.spark_options(), **{"kafka.isolation.level": "read_committed"})
-        .options(subscribe=",".join(plan.topics), startingOffsets="earliest", includeHeaders="true", **(read or {}))
+        .options(subscribe=",".join(plan.topics), startingOffsets="earliest", includeHeaders="true", **read)
         .load()
     )
     columns = target_columns(plan.keeps_partitions)

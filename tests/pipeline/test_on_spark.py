@@ -15,6 +15,7 @@ import pytest
 
 from kwire.broker import Cluster
 from kwire.errors import ConfigurationError
+from kwire.pipeline import mirror
 from kwire.pipeline.archive import start_archive
 from kwire.pipeline.audit import audit
 from kwire.pipeline.mirror import MirrorPlan, prepare_topics, start_mirror
@@ -92,6 +93,29 @@ def test_a_mirror_that_is_killed_goes_on(
     assert running.returncode == -signal.SIGKILL  # it was not over
     start_mirror(spark, plan, source, target, checkpoint).awaitTermination()
     assert agree(TopicSide(source, "orders"), TopicSide(target, "copy.orders")) == 400
+
+
+@pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="a bound of bytes needs Spark 4.2")
+def test_a_mirror_of_an_old_topic_takes_it_in_bounded_batches(
+    spark: SparkSession,
+    clusters: tuple[Brokers, Brokers],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mirror, "MAX_BYTES_PER_TRIGGER", 1_000)
+    source, target = clusters
+    create(source.bootstrap, "old", partitions=2)
+    send(source.bootstrap, "old", list(range(200)))
+    plan = MirrorPlan(("old",), prefix="copy.")
+    prepare_topics(plan, source, target, creates=True)
+    batches = {}
+    for name, read in (("bounded", None), ("own", {"maxoffsetspertrigger": "200"})):
+        start_mirror(spark, plan, source, target, str(tmp_path / name), read=read).awaitTermination()
+        batches[name] = len(list((tmp_path / name / "commits").glob("[0-9]*")))
+        if name == "bounded":
+            assert agree(TopicSide(source, "old"), TopicSide(target, "copy.old")) == 200
+    assert batches["bounded"] > 1
+    assert batches["own"] == 1
 
 
 @pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="availableNow needs Spark 4.2")
