@@ -25,6 +25,9 @@ from kwire.errors import ConfigurationError, ErrorCode, KwireError, broker_error
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 
+# How long a partition may be unknown to the brokers, as one that is being created: a consumer's default.
+_UNKNOWN_TOPIC_TIMEOUT_MS = 5_000
+
 
 class LogOffsets(Noun):
     """A noun that looks for offsets in logs."""
@@ -66,7 +69,7 @@ class LogOffsets(Noun):
         left = self._left(deadline)
         fetcher = OffsetFetcher(
             is_committed_only=isolation == "read_committed",
-            unknown_topic_timeout_ms=int(left * 1000),
+            unknown_topic_timeout_ms=min(int(left * 1000), _UNKNOWN_TOPIC_TIMEOUT_MS),
             backoff=self._backoff(),
             random=Random(),
         )

@@ -62,6 +62,16 @@ def test_wrong_arguments(admin: Admin, partitions: object, at: object, error: ty
         admin.offsets.list(partitions, at)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("missing", [("t", 7), ("no-such-topic", 0)])
+def test_what_does_not_exist_is_named_long_before_the_time_is_over(
+    admin: Admin, missing: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kwire.admin.offsets._UNKNOWN_TOPIC_TIMEOUT_MS", 50)
+    found = admin.offsets.list([missing, ("t", 0)], "latest", timeout=120)
+    assert found["t", 0].offset == 10
+    assert isinstance(found.errors[missing], TopicError)
+
+
 def test_a_partition_without_a_leader_is_named_when_the_time_is_over(cluster: Cluster, admin: Admin) -> None:
     cluster.stop(2)
     try:
