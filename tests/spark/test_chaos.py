@@ -26,7 +26,7 @@ from chaos_runs.spark_cases import (
 )
 from chaos_runs.spark_faults import WORKER
 from chaos_runs.spark_table import Outcome
-from chaos_runs.spark_without import COMPLETION, DECISION, FENCING
+from chaos_runs.spark_without import COMPLETION, DECISION, FENCING, MARKER
 
 from kwire.broker import Cluster
 from kwire.errors import InDoubtError, KwireError
@@ -135,6 +135,17 @@ def test_a_query_that_cannot_complete_its_newest_batch_goes_on(step: str, monkey
     with pytest.raises(KwireError, match="taken out"):
         spark_without.take_out(step)
     spark_without.take_out(SIDE_PREPARED)
+
+
+def test_a_process_that_aborts_completes_a_decided_batch_though_the_marker_is_ignored(
+    take_out: pytest.MonkeyPatch,
+) -> None:
+    take_out.setenv(spark_without.WITHOUT, MARKER)
+    is_decided = LeadTransaction._is_decided
+    spark_without.take_out(IN_ABORT)
+    assert LeadTransaction._is_decided is is_decided
+    spark_without.take_out(LEAD_PRODUCING)
+    assert LeadTransaction._is_decided is not is_decided
 
 
 def test_cases_have_names_that_topics_can_have() -> None:

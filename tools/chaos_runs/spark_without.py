@@ -28,6 +28,8 @@ def take_out(step: str) -> None:
     from kwire.spark import fault_points
 
     without = os.environ.get(WITHOUT, "")
+    if without == MARKER and step == fault_points.IN_ABORT:
+        return  # it completes what was decided: else the repeated tasks, which have the same ids, would replace that
     _change(without)
     if without == COMPLETION and step in (fault_points.RECOVERING, fault_points.IN_ABORT):
         # They complete a batch, too, and a new process is in them before it is changed. Both errors are only logged.
