@@ -68,8 +68,8 @@ def test_a_client_goes_on_with_a_new_certificate(tmp_path: Path) -> None:
         with kwire.Producer(cluster.bootstrap, tls=tls) as producer:
             producer.send("t", b"1").result(timeout=20)
             cluster.close()
+            write(tmp_path, new.issue_cert("me"))
             with broker([port], "new.pem"):
-                write(tmp_path, new.issue_cert("me"))
                 assert producer.send("t", b"2").result(timeout=20).offset == 0
 
 
