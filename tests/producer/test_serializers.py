@@ -138,7 +138,8 @@ def test_a_function_of_other_arguments_is_refused_before_anything_is_sent(serial
 
 @pytest.mark.parametrize("serializer", [lambda *all: b"", lambda topic, data, more=1: b"", max])
 def test_a_function_that_may_be_called_with_two_arguments_is_taken(serializer: Any) -> None:
-    kwire.Producer("localhost:1", value_serializer=serializer, partitioner=serializer).close()
+    with kwire.Producer("localhost:1", value_serializer=serializer, partitioner=serializer) as producer:
+        assert producer.client_id == "kwire"
 
 
 def test_an_error_says_how_a_serializer_is_called() -> None:
