@@ -175,7 +175,8 @@ class ConsumerClient(TelemetryMethods):
         ConfigurationError; `poll` raises the error of a topic that does not exist.
 
         `ends` maps partitions to offsets, such as those of `end_offsets`, from which on nothing is fetched. The last
-        fetch of a partition may bring records beyond its end; `poll` returns them.
+        fetch of a partition may bring records beyond its end; `poll` returns them. An iteration does not end there, but
+        waits: poll while `position` is below an end.
         """
         wanted = checked_starts(partitions)
         ends = checked_ends(ends or {})

@@ -84,7 +84,7 @@ _RULES: dict[str, Rule] = {
     "enable.gapless.guarantee": AlwaysSo(("false",), "a batch that expires fails alone, and says so; remove it"),
     "enable.idempotence": Keyword("idempotence"),
     "enable.metrics.push": Keyword("telemetry"),
-    "enable.partition.eof": AlwaysSo(("false",), "compare position with end_offsets, or give ends to assign"),
+    "enable.partition.eof": AlwaysSo(("false",), "compare position with end_offsets; remove it"),
     "enable.random.seed": Unsupported(_INTERNAL),
     "enable.sparse.connections": AlwaysSo(("true",), "kwire connects to the brokers that it needs; remove it"),
     "enable.ssl.certificate.verification": AlwaysSo(("true",), "give tls=kwire.Tls(verify=False) beside these options"),
