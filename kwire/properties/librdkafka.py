@@ -44,6 +44,12 @@ def _partitioner(value: object) -> object:
     return _PARTITIONERS[word]
 
 
+def _level(value: object) -> object:
+    """Return a codec's level; librdkafka's -1 is the codec's default, and in zstd a level of its own."""
+    level = whole(value)
+    return None if level == -1 else level
+
+
 _RULES: dict[str, Rule] = {
     "acks": Keyword("acks", _acks),
     "allow.auto.create.topics": Keyword("allow_auto_create_topics"),
@@ -68,7 +74,7 @@ _RULES: dict[str, Rule] = {
     "client.software.name": Unsupported("kwire says its own name to the brokers; remove it"),
     "client.software.version": Unsupported("kwire says its own version to the brokers; remove it"),
     "closesocket_cb": Unsupported(_INTERNAL),
-    "compression.level": Keyword("compression_level"),
+    "compression.level": Keyword("compression_level", _level),
     "compression.type": Keyword("compression"),
     "connect_cb": Unsupported(_INTERNAL),
     "connections.max.idle.ms": Keyword("idle_timeout_ms"),
