@@ -119,6 +119,39 @@ def test_the_page_and_the_hints_of_the_constructors_agree() -> None:
                         assert kwire_name(other) == own, other
 
 
+def test_the_numbers_among_the_defaults_are_those_of_the_code() -> None:
+    """confluent-kafka cannot be asked for its defaults."""
+    declared = {
+        name: one.default
+        for each in (ConsumerOptions, ProducerSettings, ClientConfig)  # of two with a name, the producer's
+        for name, one in options_of(each).items()
+    }
+    aiokafkas = {
+        name: parameter.default
+        for client in (aiokafka.AIOKafkaConsumer, aiokafka.AIOKafkaProducer)
+        for name, parameter in inspect.signature(client).parameters.items()
+    }
+    kafka_pythons = {**kafka.KafkaConsumer.DEFAULT_CONFIG, **kafka.KafkaProducer.DEFAULT_CONFIG}
+    names: dict[str, list[str]] = {}
+    for section in SECTIONS:
+        if "Options" in section:
+            for own, *others in rows(section):
+                names.setdefault(own.strip("`"), [cell.strip("`") for cell in others])
+    compared = 0
+    for own, default, _, of_kafka_python, of_aiokafka in rows("Defaults that differ"):
+        name = own.split("`")[1]
+        _, kafka_python, aiokafkas_name, *_ = names.get(name, ["-"] * 3)
+        for cell, code in (
+            (default, declared[name]),
+            (of_kafka_python, kafka_pythons.get(kafka_python)),
+            (of_aiokafka, aiokafkas.get(aiokafkas_name)),
+        ):
+            if cell.replace(",", "").isdecimal():
+                assert int(cell.replace(",", "")) == code, (name, cell)
+                compared += 1
+    assert compared > 20
+
+
 @pytest.mark.parametrize(
     ("section", "client"),
     [
