@@ -9,6 +9,8 @@ The arguments are those of Kafka's `Serializer.serialize(topic, data)`. Wrap a s
 which takes the data alone: `lambda topic, data: dumps(data)`; and one of confluent-kafka, which takes a
 SerializationContext: `lambda topic, data: avro(data, SerializationContext(topic, "value"))`.
 
+To type checkers `send` takes bytes, str and None, whatever a serializer takes: declare other data as `Any`.
+
 None is never serialized: a record without a key stays without one, and a value of None stays a tombstone. A serializer
 gets all other data, including bytes and str. `send_arrow` and `send_lines` call no serializer: what they
 get are bytes already.
