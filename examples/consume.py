@@ -1,6 +1,7 @@
 """Read a topic from the beginning to its current end, and report what was read.
 
-`ends` stops the consumer at these offsets. Without it, the consumer continues with new records.
+With `ends` nothing is fetched from these offsets on; the last fetch may bring a few records beyond them. `position`
+tells when they are reached.
 
     python examples/consume.py localhost:9092
 """

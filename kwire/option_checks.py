@@ -180,19 +180,20 @@ def translate_bootstrap(
 ) -> Callable[[Callable[Concatenate[T, P], None]], Callable[Concatenate[T, P], None]]:
     """Decorate the constructor of `client`, whose first argument is `bootstrap`.
 
-    Where only another library's name of it is given, such as bootstrap_servers, the constructor raises a
-    ConfigurationError that translates it, instead of Python's TypeError for a missing argument.
+    Where another library's name of it is given, such as bootstrap_servers, the constructor raises a ConfigurationError
+    that translates it: alone, or beside topics as in `KafkaConsumer("orders", bootstrap_servers=...)`.
     """
 
     def decorate(constructor: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
         @wraps(constructor)
         def checked(self: T, /, *args: P.args, **options: P.kwargs) -> None:
-            if not args and "bootstrap" not in options:
+            if "bootstrap" not in options:
                 for name, value in options.items():
                     if kwire_name(name) == "bootstrap":
+                        topics = ", and give topics to subscribe" if args else ""
                         raise ConfigurationError(
                             f"unknown option {name}",
-                            remedy=f"{name} is called bootstrap: write {client}({_shown(value)}, ...)",
+                            remedy=f"{name} is called bootstrap: write {client}({_shown(value)}, ...){topics}",
                         )
             constructor(self, *args, **options)
 

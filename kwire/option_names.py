@@ -2,7 +2,7 @@
 
 Names are in lower case with underscores: `normalized("linger.ms")` is "linger_ms". Sources: Kafka's
 ProducerConfig, ConsumerConfig and AdminClientConfig; librdkafka's CONFIGURATION.md; the constructors of kafka-python
-3.0 and aiokafka 0.12.
+3.0 and aiokafka 0.14.
 
 Imports: nothing.
 """
@@ -29,6 +29,11 @@ _CLIENT = {
     "sasl_plain_username": "sasl",
     "sasl_plain_password": "sasl",
     "sasl_jaas_config": "sasl",
+    "sasl_kerberos_domain_name": "sasl",
+    "sasl_kerberos_name": "sasl",
+    "sasl_kerberos_service_name": "sasl",
+    "sasl_oauth_token_provider": "sasl",
+    "oauth_cb": "sasl",
     "security_protocol": "tls",
     "ssl_context": "tls",
     "ssl_cafile": "tls",
@@ -41,6 +46,9 @@ _CLIENT = {
     "ssl_truststore_location": "tls",
     "ssl_keystore_location": "tls",
     "ssl_check_hostname": "tls",
+    "ssl_password": "tls",
+    "ssl_crlfile": "tls",
+    "ssl_crl_location": "tls",
     "enable_ssl_certificate_verification": "tls",
     "ssl_endpoint_identification_algorithm": "tls",
 }
@@ -80,6 +88,7 @@ _CONSUMER = {
     "group_id": "group",
     "group_remote_assignor": "remote_assignor",
     "partition_assignment_strategy": "assignors",
+    "rebalance_timeout_ms": "max_poll_interval_ms",
 }
 
 # kwire's option by another client's name. A name that is also an option of the client itself is not translated.
@@ -124,16 +133,36 @@ OWNERS: Mapping[str, str] = {
 # Options of other clients without a counterpart, and what to do instead.
 NOT_SUPPORTED: Mapping[str, str] = {
     "enable_auto_commit": 'it is commit="auto" or commit="manual"',
+    "enable_auto_offset_store": 'it is commit="marks", with mark(record)',
+    "enable_partition_eof": "compare position with end_offsets",
+    "default_offset_commit_callback": "give on_done to commit_async",
+    "on_commit": "give on_done to commit_async",
     "interceptor_classes": "give instances: interceptors=[...]",
     "metric_reporters": "see kwire.metrics",
+    "metrics_enabled": "metrics are always counted; leave it out",
+    "metrics_num_samples": "metrics() has counts, without samples; leave it out",
+    "metrics_sample_window_ms": "metrics() has counts, without samples; leave it out",
+    "stats_cb": "call metrics(), or see kwire.metrics",
+    "statistics_interval_ms": "call metrics(), or see kwire.metrics",
     "consumer_timeout_ms": "give a timeout to Consumer.poll",
     "key_deserializer": "records have bytes; decode record.key",
     "value_deserializer": "records have bytes; decode record.value",
     "default_api_timeout_ms": "give a timeout to the call",
     "api_version": "kwire gets the versions from each broker",
     "loop": "an asyncio client uses the running loop",
+    "bootstrap_timeout_ms": "a constructor contacts no broker; give a timeout to the call",
+    "client_dns_lookup": "kwire tries all addresses of a name; leave it out",
+    "socket_options": "kwire sets TCP_NODELAY and SO_KEEPALIVE; leave it out",
+    "proxy_url": "kwire connects without a proxy",
+    "socks5_proxy": "kwire connects without a proxy",
+    "ssl_ciphers": "Python's ssl module chooses; leave it out",
+    "exclude_internal_topics": "a pattern matches no internal topic; subscribe to those by name",
+    "debug": "set the logger kwire to DEBUG",
+    "log_level": "set the level of the logger kwire",
+    "logger": "kwire logs to the logger kwire; add a handler there",
     "on_delivery": "give it to send",
     "dr_cb": "give on_delivery to send",
+    "delivery_report_only_error": "the response of send has the result of each record; leave it out",
     "error_cb": "errors come from the calls and the responses, and are logged under kwire",
     "send_buffer_bytes": "kwire uses the default of the operating system",
     "receive_buffer_bytes": "kwire uses the default of the operating system",

@@ -197,6 +197,34 @@ def test_the_bootstrap_of_other_libraries_alone_is_translated(client: Any, name:
     assert shown.endswith("('db:9092', ...)")
 
 
+@pytest.mark.parametrize("client", [kwire.Consumer, kwire.aio.Consumer])
+def test_the_topics_of_other_libraries_constructors_are_for_subscribe(client: Any) -> None:
+    shown = refusal(client, "orders", "payments", bootstrap_servers="db:9092")
+    assert shown.endswith("('db:9092', ...), and give topics to subscribe")
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "hint"),
+    [
+        (kwire.Producer, "ssl_password", "ssl_password is called tls"),
+        (kwire.Producer, "sasl_oauth_token_provider", "sasl_oauth_token_provider is called sasl"),
+        (kwire.Consumer, "sasl_kerberos_service_name", "sasl_kerberos_service_name is called sasl"),
+        (kwire.Consumer, "rebalance_timeout_ms", "rebalance_timeout_ms is called max_poll_interval_ms"),
+        (kwire.Consumer, "exclude_internal_topics", "a pattern matches no internal topic"),
+        (kwire.Consumer, "client_dns_lookup", "kwire tries all addresses"),
+        (kwire.Consumer, "enable.partition.eof", "compare position with end_offsets"),
+        (kwire.Producer, "socket_options", "TCP_NODELAY"),
+        (kwire.Producer, "bootstrap_timeout_ms", "a constructor contacts no broker"),
+    ],
+)
+def test_no_option_of_another_library_leads_to_one_that_is_only_spelled_alike(
+    client: Any, name: str, hint: str
+) -> None:
+    said = refusal(client, "localhost:9092", **{name: 1})
+    assert hint in said
+    assert "did you mean" not in said
+
+
 def test_a_client_without_any_bootstrap_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'bootstrap'"):
         kwire.Producer(linger_ms=5)  # type: ignore[call-arg]

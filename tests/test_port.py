@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiokafka
+import aiokafka.admin
 import confluent_kafka
 import confluent_kafka.admin
 import kafka
@@ -68,6 +69,7 @@ SECTIONS: dict[str, tuple[Exists, ...]] = {
     ),
     "Calls of the administrator": (
         admin_has, of(confluent_kafka.admin.AdminClient), of(kafka.admin.KafkaAdminClient),
+        of(aiokafka.admin.AIOKafkaAdminClient),
     ),
     "Java's Admin": (admin_has,),
     "Options of every client": (among(_CLIENT), *OPTIONS),
@@ -115,6 +117,63 @@ def test_the_page_and_the_hints_of_the_constructors_agree() -> None:
                         assert normalized(other) in NOT_SUPPORTED, other
                     else:
                         assert kwire_name(other) == own, other
+
+
+def test_the_numbers_among_the_defaults_are_those_of_the_code() -> None:
+    """confluent-kafka cannot be asked for its defaults."""
+    declared = {
+        name: one.default
+        for each in (ConsumerOptions, ProducerSettings, ClientConfig)  # of two with a name, the producer's
+        for name, one in options_of(each).items()
+    }
+    aiokafkas = {
+        name: parameter.default
+        for client in (aiokafka.AIOKafkaConsumer, aiokafka.AIOKafkaProducer)
+        for name, parameter in inspect.signature(client).parameters.items()
+    }
+    kafka_pythons = {**kafka.KafkaConsumer.DEFAULT_CONFIG, **kafka.KafkaProducer.DEFAULT_CONFIG}
+    names: dict[str, list[str]] = {}
+    for section in SECTIONS:
+        if "Options" in section:
+            for own, *others in rows(section):
+                names.setdefault(own.strip("`"), [cell.strip("`") for cell in others])
+    compared = 0
+    for own, default, _, of_kafka_python, of_aiokafka in rows("Defaults that differ"):
+        name = own.split("`")[1]
+        _, kafka_python, aiokafkas_name, *_ = names.get(name, ["-"] * 3)
+        for cell, code in (
+            (default, declared[name]),
+            (of_kafka_python, kafka_pythons.get(kafka_python)),
+            (of_aiokafka, aiokafkas.get(aiokafkas_name)),
+        ):
+            if cell.replace(",", "").isdecimal():
+                assert int(cell.replace(",", "")) == code, (name, cell)
+                compared += 1
+    assert compared > 20
+
+
+@pytest.mark.parametrize(
+    ("section", "client"),
+    [
+        ("Calls of the consumer", kwire.Consumer("localhost:1")),
+        ("Calls of the administrator", ADMIN),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_call_of_another_library_says_what_to_use(section: str, client: object) -> None:
+    """A producer has no such hook, which would make its `send` slower."""
+    missing = {
+        name.strip("`") for own, *others in rows(section) for name in others[:3] if own != "-" and name.startswith("`")
+    }
+    missing = {name for name in missing if not hasattr(type(client), name)}
+    assert len(missing) > 8
+    for name in missing:
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}': ") as caught:
+            getattr(client, name)
+        if client is ADMIN:
+            verb = re.search(r": it is (\S+) here$", str(caught.value))
+            assert verb is not None
+            assert admin_has(verb[1])
 
 
 def test_every_error_of_kwire_exists() -> None:

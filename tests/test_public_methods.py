@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
+import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +54,24 @@ def test_errors_about_arguments_name_the_method_that_was_called(kind: str) -> No
                 getattr(public, name)(*[None] * (count + 1))
             with pytest.raises(TypeError, match=rf"(^|\.){name}\(\) (got|takes|missing) "):
                 getattr(public, name)(nonsense=1)
+        ended = client.close()
+        if ended is not None:
+            await ended
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("act", [pickle.dumps, copy.copy, copy.deepcopy])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in CLIENTS if kind not in ("Producer with serializers", "Admin groups")]
+)
+def test_a_client_is_for_one_process(kind: str, act: Callable[[Any], Any]) -> None:
+    async def main() -> None:
+        client = CLIENTS[kind]()
+        with pytest.raises(
+            TypeError, match=rf"^<kwire\.{re.escape(kind)} .* cannot be pickled or copied: make a client"
+        ):
+            act(client)
         ended = client.close()
         if ended is not None:
             await ended

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from kwire.admin.options import AdminOptions
-from kwire.arguments import check_timeout
+from kwire.arguments import check_timeout, no_attribute
 from kwire.cluster import ClientConfig, Cluster, ClusterMetrics, LoopThread, open_loop_thread
 from kwire.cluster.dropped import Remains
 from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods, cluster_readings
@@ -15,6 +15,59 @@ from kwire.option_checks import check_names
 
 if TYPE_CHECKING:
     from kwire.cluster import ClusterEvent
+
+
+# What does the work of other clients' methods, for programs that are being ported.
+_ELSEWHERE: Mapping[str, str] = {
+    name: f"it is {verb} here"
+    for name, verb in {
+        "alter_configs": "configs.set",
+        "alter_consumer_group_offsets": "groups.set_offsets",
+        "alter_group_offsets": "groups.set_offsets",
+        "alter_partition_reassignments": "partitions.reassign",
+        "alter_replica_log_dirs": "log_dirs.move",
+        "alter_user_scram_credentials": "users.set_scram",
+        "abort_transaction": "transactions.abort",
+        "create_acls": "acls.add",
+        "create_partitions": "topics.add_partitions",
+        "create_topics": "topics.create_many",
+        "delete_acls": "acls.remove",
+        "delete_consumer_groups": "groups.delete",
+        "delete_group_offsets": "groups.delete_offsets",
+        "delete_groups": "groups.delete",
+        "delete_records": "records.delete",
+        "delete_topics": "topics.delete",
+        "describe_acls": "acls.find",
+        "describe_cluster": "cluster.describe",
+        "describe_configs": "configs.get",
+        "describe_consumer_groups": "groups.describe_many",
+        "describe_features": "cluster.features",
+        "describe_groups": "groups.describe_many",
+        "describe_log_dirs": "log_dirs.describe",
+        "describe_metadata_quorum": "cluster.quorum",
+        "describe_producers": "transactions.producers",
+        "describe_topics": "topics.describe_many",
+        "describe_transactions": "transactions.describe_many",
+        "describe_user_scram_credentials": "users.list",
+        "elect_leaders": "partitions.elect",
+        "find_hanging_transactions": "transactions.hanging",
+        "incremental_alter_configs": "configs.set",
+        "list_config_resources": "configs.resources",
+        "list_consumer_group_offsets": "groups.offsets",
+        "list_consumer_groups": "groups.list",
+        "list_group_offsets": "groups.offsets",
+        "list_groups": "groups.list",
+        "list_offsets": "offsets.list",
+        "list_partition_offsets": "offsets.list",
+        "list_partition_reassignments": "partitions.reassignments",
+        "list_topics": "topics.list",
+        "list_transactions": "transactions.list",
+        "remove_group_members": "groups.remove_members",
+        "reset_configs": "configs.reset",
+        "reset_group_offsets": "groups.reset",
+        "update_features": "cluster.set_feature",
+    }.items()
+}
 
 
 class AdminReport:
@@ -49,6 +102,11 @@ class AdminClient(TelemetryMethods):
 
     def __repr__(self) -> str:
         return f"<{self._name} {self._config.client_id!r} of {','.join(self._config.bootstrap)}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(self, name, _ELSEWHERE)
 
     async def _metrics(self) -> ClusterMetrics:
         """Return the counts about brokers: connections, requests, how long they took. A copy of now."""

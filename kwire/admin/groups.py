@@ -67,6 +67,7 @@ T = TypeVar("T")
 Name = TypeVar("Name")
 
 _STATES_SINCE, _TYPES_SINCE = 4, 5
+_ALL_OFFSETS_SINCE = 2  # OffsetFetch
 _OFFSETS_OF_GROUPS_SINCE = 8  # OffsetFetch
 _MEMBERS_SINCE = 3  # LeaveGroup
 _NAMES_UNTIL = 9  # OffsetFetch and OffsetCommit: later versions have topic ids
@@ -769,6 +770,12 @@ def _members_left(group: str, response: LeaveGroupResponse, in_doubt: bool) -> d
 
 
 def _offset_fetch(group: str, version: int) -> OffsetFetchRequest:
+    if version < _ALL_OFFSETS_SINCE:
+        raise UnsupportedVersionError(
+            "brokers before Kafka 0.10.2 cannot list what a group has committed",
+            remedy="use Consumer.committed of the group, which names the partitions",
+            group=group,
+        )
     if version >= _OFFSETS_OF_GROUPS_SINCE:
         return OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=None)])
     return OffsetFetchRequest(group_id=group, topics=None)

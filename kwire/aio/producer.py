@@ -92,7 +92,8 @@ class Producer(ProducerMethods):
     ) -> ProduceResponse | list[ProduceResponse]:
         """Append one record to its batch, once there is room; return its future, which can be awaited.
 
-        Arguments and errors are those of `kwire.Producer.send`; BufferFullError comes after max_block_ms.
+        Arguments and errors are those of `kwire.Producer.send`; BufferFullError comes after max_block_ms. Nothing
+        awaits what `on_delivery` returns: it is a plain function.
         """
         if isinstance(topic, ProducerRequest):
             return await self._send_each(topic, topic.terms(self._core.settings, self._core.runtime.clock.now()))

@@ -16,6 +16,7 @@ from kwire.arguments import check_timeout
 from kwire.cluster.config import ClientConfig, ClientKwargs, client_config
 from kwire.cluster.metrics import ClusterMetrics
 from kwire.cluster.thread import LoopThread
+from kwire.cluster.unpicklable import Unpicklable
 from kwire.errors import ClosedError, ConfigurationError
 from kwire.option_checks import documents_options, translate_bootstrap
 
@@ -35,7 +36,7 @@ RAISED_SECONDS = 1.0
 
 
 @documents_options(ClientConfig)
-class Cluster:
+class Cluster(Unpicklable):
     """A Kafka cluster whose connections, metadata and event loop several clients share.
 
     >>> with kwire.Cluster("localhost:9092") as cluster:              # doctest: +SKIP

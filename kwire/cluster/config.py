@@ -5,6 +5,7 @@ The two option classes of other rooms are `net.Tls` and `session.Sasl`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 9092
 INT32_MAX = 2**31 - 1  # requests carry times and sizes as int32
 MS = "milliseconds"
+
+_IPV6 = re.compile(r"[0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(%\w+)?")
+_NO_HOST = re.compile(r"[\s/,;]")  # what no name of a host has
 
 _TLS = Where("True or a kwire.Tls", lambda value: isinstance(value, (bool, Tls)))
 
@@ -179,7 +183,10 @@ def _no_bootstrap(bootstrap: object) -> ConfigurationError:
 
 
 def _parse_address(entry: str) -> tuple[str, int]:
-    wrong = ConfigurationError(f"bootstrap address {entry!r} is not host:port")
+    wrong = ConfigurationError(
+        f"bootstrap address {entry!r} is not host:port",
+        remedy='give "host:port" alone for each broker: with commas between them in a str, or in a list',
+    )
     host, port_text = entry, str(DEFAULT_PORT)
     if entry.startswith("["):
         host, bracket, rest = entry[1:].partition("]")
@@ -188,8 +195,11 @@ def _parse_address(entry: str) -> tuple[str, int]:
         port_text = rest[1:] if rest else port_text
     elif entry.count(":") == 1:
         host, _, port_text = entry.partition(":")
-    elif ":" in entry:
+    elif _IPV6.fullmatch(entry):
         raise ConfigurationError(f"bootstrap address {entry!r} is ambiguous", remedy="write IPv6 as [address]:port")
-    if not host or "/" in host or not port_text.isascii() or not port_text.isdigit() or not 0 < int(port_text) < 65536:
+    elif ":" in entry:
+        raise wrong
+    is_port = port_text.isascii() and port_text.isdigit() and 0 < int(port_text) < 65536
+    if not host or _NO_HOST.search(host) or not is_port:
         raise wrong
     return host, int(port_text)

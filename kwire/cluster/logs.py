@@ -37,7 +37,7 @@ class OutageLog:
         self._interval = _WARN_AGAIN_SECONDS
 
     def unreachable(self, addresses: Collection[str], cause: KwireError, now: float) -> None:
-        """Note that every broker known has failed since one was last ready. `cause` is the newest failure."""
+        """Note that every broker known has failed since one last responded. `cause` is the newest failure."""
         if self._since is None:
             self._since, self._warn_at, self._interval = now, -inf, _WARN_AGAIN_SECONDS
         if now < self._warn_at:
@@ -51,8 +51,12 @@ class OutageLog:
         self._warn_at = now + self._interval
         self._interval = min(self._interval * 2, _WARN_AGAIN_SECONDS_MAX)
 
+    @property
+    def is_open(self) -> bool:
+        return self._since is not None
+
     def reachable(self, broker: str, now: float) -> None:
-        """Note that a connection is ready."""
+        """Note a response. A connection proves nothing: a broker may end each at its first request, as without SASL."""
         if self._since is not None:
             log.info("broker %s can be reached again, after %.1f s without any", broker, now - self._since)
             self._since = None

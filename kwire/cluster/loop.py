@@ -496,6 +496,8 @@ class EventLoop:
                 pass
             case ResponseReceived(PendingRequest() as pending, _, response):
                 pending.was_written = True
+                if self._outage_log.is_open:
+                    self._outage_log.reachable(self.describe(pending.node), self._now)
                 self._note_throttle(pending, response)
                 self._finish(pending, response)
             case RequestFailed(PendingRequest() as pending, _, error, was_sent):
@@ -503,7 +505,6 @@ class EventLoop:
                 self._failed(pending, error)
             case NodeReady(node):
                 self._next_broker_at = self._now
-                self._outage_log.reachable(self.describe(node), self._now)
                 outage = self._recovery.recovered(node)
                 if outage is not None:
                     broker = self.snapshot.brokers.get(node)

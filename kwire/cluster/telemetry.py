@@ -27,6 +27,7 @@ from kwire.arguments import check_timeout
 from kwire.cluster.metrics import ClusterMetrics, Distribution
 from kwire.cluster.otlp import Sample, encode_metrics
 from kwire.cluster.requests import ClusterView, PendingRequest, ToAny, ToNode
+from kwire.cluster.unpicklable import Unpicklable
 from kwire.errors import ClosedError, ConfigurationError, ErrorCode, KwireError, UnsupportedVersionError, broker_error
 from kwire.protocol import Request, Response
 from kwire.protocol.messages.get_telemetry_subscriptions import (
@@ -498,7 +499,7 @@ class ClientTelemetry:
         return self.reporter
 
 
-class TelemetryMethods:
+class TelemetryMethods(Unpicklable):
     """The methods of every client whose metrics are pushed. `_waiter` is how its face waits."""
 
     _waiter: Waiter

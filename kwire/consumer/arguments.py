@@ -37,6 +37,12 @@ ELSEWHERE: Mapping[str, str] = {
     "offsets_for_times": "it is offsets_at([(topic, partition, milliseconds), ...]) here",
     "partitions_for_topic": "it is partitions(topic) here",
     "list_topics": "it is kwire.Admin.metadata here",
+    "topics": "it is topics.list() of a kwire.Admin here",
+    "start": "nothing to call: the first use starts it, and `close` or `with` ends it",
+    "unassign": "it is assign([]) here",
+    "memberid": "it is member.id here",
+    "seek_to_committed": "it is seek(topic, partition, offset) here, with an offset of committed()",
+    "last_stable_offset": 'it is end_offsets here, with isolation="read_committed"',
 }
 
 

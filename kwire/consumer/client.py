@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
 
-from kwire.arguments import check_timeout
+from kwire.arguments import check_timeout, no_attribute
 from kwire.cluster import Backoff, ClientConfig, Cluster, StateMachine, open_loop_thread
 from kwire.cluster.dropped import Remains, weakly
 from kwire.cluster.telemetry import ClientTelemetry, Reading, TelemetryMethods
@@ -175,7 +175,8 @@ class ConsumerClient(TelemetryMethods):
         ConfigurationError; `poll` raises the error of a topic that does not exist.
 
         `ends` maps partitions to offsets, such as those of `end_offsets`, from which on nothing is fetched. The last
-        fetch of a partition may bring records beyond its end; `poll` returns them.
+        fetch of a partition may bring records beyond its end; `poll` returns them. An iteration does not end there, but
+        waits: poll while `position` is below an end.
         """
         wanted = checked_starts(partitions)
         ends = checked_ends(ends or {})
@@ -379,8 +380,7 @@ class ConsumerClient(TelemetryMethods):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            advice = f": {ELSEWHERE[name]}" if name in ELSEWHERE else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+            raise no_attribute(self, name, ELSEWHERE)
 
     async def _next_reader(self) -> RecordReader | None:
         """Return the next reader of the iteration; wait for it. None once the consumer is closed."""

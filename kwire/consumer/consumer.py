@@ -91,10 +91,11 @@ class Consumer(GroupClient, RecordIterator):
     def _free_memory(self) -> None:
         self._end()
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[ConsumerRecord]:
         if self._interceptors is not None and self._interceptors.changes_records:
             return self._intercepted(self._interceptors)
-        return super().__iter__()
+        records: Iterator[ConsumerRecord] = super().__iter__()
+        return records
 
     def _intercepted(self, interceptors: ConsumerInterceptors) -> Iterator[ConsumerRecord]:
         while True:

@@ -416,8 +416,7 @@ def _checked_listener(
     on_lost: RebalanceCallback | None,
 ) -> RebalanceListener:
     given = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
-    if isinstance(listener, RebalanceListener):
-        return listener
+    has_empty = not isinstance(listener, RebalanceListener) or listener.has_empty
     if listener is not None:
         if any(callback is not None for callback in given.values()):
             raise ConfigurationError("a listener and callbacks were given", remedy="give one or the other")
@@ -427,4 +426,4 @@ def _checked_listener(
     for name, callback in given.items():
         if callback is not None and not callable(callback):
             raise TypeError(f"{name} is {callback!r:.60}: give a function of a list of (topic, partition)")
-    return RebalanceListener(given["on_assigned"], given["on_revoked"], given["on_lost"])
+    return RebalanceListener(given["on_assigned"], given["on_revoked"], given["on_lost"], has_empty)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, final
 from uuid import UUID
 
 from kwire.consumer.arguments import TopicPartition
@@ -39,17 +39,25 @@ class RebalanceStep:
 RebalanceCallback = Callable[[list[TopicPartition]], object]
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class RebalanceListener:
     """The user's callbacks, each with a list of (topic, partition). Without `on_lost`, `on_revoked` gets lost ones.
 
     `has_empty`: `on_assigned` is also called without partitions, at the end of a rebalance that gives none (Java).
+    Unlike Java's, it is no base class: `subscribe` takes any object with these methods as its `listener`.
     """
 
     on_assigned: RebalanceCallback | None = None
     on_revoked: RebalanceCallback | None = None
     on_lost: RebalanceCallback | None = None
     has_empty: bool = True
+
+    def __init_subclass__(cls) -> None:
+        # Its fields would hide the methods of a subclass, and nothing would be called.
+        raise TypeError(
+            f"RebalanceListener is no base class: {cls.__name__} needs none to be the `listener` of subscribe"
+        )
 
     def callback(self, step: RebalanceStep) -> RebalanceCallback | None:
         """Return the callback to call for a step, or None. A step that takes nothing away has none."""

@@ -60,6 +60,11 @@ class Subscription:
                 raise wrong_type("a topic", entry, _FORMS)
             elif not is_topic_name(entry):
                 raise ConfigurationError(f"a topic is {entry!r}", remedy="give its name")
+            elif entry.startswith("^"):  # a pattern in librdkafka; no name begins so
+                raise ConfigurationError(
+                    f"a topic is {entry!r}",
+                    remedy=f"for a pattern give re.compile({entry!r}), or kwire.Regex({entry!r}) for the broker",
+                )
             else:
                 names.add(entry)
         if len(regexes) > 1:

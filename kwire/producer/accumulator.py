@@ -240,7 +240,7 @@ class RecordAccumulator:
         """
         if not (
             type(value) is bytes and type(topic) is str
-            and key is None and not headers and partition is None and timestamp_ms is None
+            and key is None and headers is None and partition is None and timestamp_ms is None
             and (on_delivery is None or callable(on_delivery))
         ):  # fmt: skip
             return self._send_any(topic, value, key, headers, partition, timestamp_ms, on_delivery)
@@ -296,7 +296,7 @@ class RecordAccumulator:
         now = self._time_ms() if timestamp_ms is None else timestamp_ms
         state = self._topics.get(topic) if type(topic) is str else None
         if (
-            state is not None and size <= self._record_bytes_max and not headers and _is_below(now, TIMESTAMP_END)
+            state is not None and size <= self._record_bytes_max and headers is None and _is_below(now, TIMESTAMP_END)
             and (partition is None or _is_below(partition, PARTITION_END))
             and (on_delivery is None or callable(on_delivery))
         ):  # fmt: skip

@@ -81,7 +81,7 @@ def pyarrow_is_missing() -> ConfigurationError:
 
 def check_column(items: object, name: str) -> None:
     """Raise TypeError for one record's data where a column is expected."""
-    if isinstance(items, (str, bytes, bytearray, memoryview)):
+    if isinstance(items, (str, bytes, bytearray, memoryview)) or not isinstance(items, Iterable):
         raise TypeError(f"{name} is {type(items).__name__}: it must be a sequence with an item for each record")
 
 
@@ -100,6 +100,7 @@ def _headers(headers: ManyHeaders, count: int) -> list[HeadersOfOne] | None:
         for_all: list[HeadersOfOne] = []
         for_all.append(to_headers(headers))  # pyright: ignore[reportArgumentType]
         return for_all * count
+    check_column(headers, "headers")
     own = list(headers)
     if own and isinstance(own[0], tuple) and own[0] and isinstance(own[0][0], str):
         raise TypeError("headers are the pairs of one record: give a mapping for all, or an item for each record")

@@ -331,7 +331,7 @@ class ProducerClient:
         self.check_usable()
         check_topic(topic)
         key_bytes, value_bytes = to_bytes(key, "key"), to_bytes(value, "value")
-        header_tuple = to_headers(headers) if headers else ()
+        header_tuple = to_headers(headers)
         size_bytes = record_bytes_max(key_bytes, value_bytes, header_tuple)
         check_partition(partition)
         if size_bytes > self._record_bytes_max:

@@ -10,7 +10,8 @@ above them count against max_buffered_bytes, and `send` blocks or raises BufferF
 
 Records that fail together share one `Failure`; each caller gets its own copy of the error. `Failures` counts those that
 no caller has seen by calling `result` or `exception`, by awaiting the response, or by adding a callback; for many
-records, by doing so with their `BulkResponse`. Records that are delivered cost nothing there.
+records, by doing so with their `BulkResponse`. A caller who gave up before the outcome has not seen it. Records that
+are delivered cost nothing there.
 """
 
 from __future__ import annotations
@@ -64,6 +65,19 @@ def check_wait(timeout: float | None) -> None:
         warn_of_milliseconds(timeout)
 
 
+class Awaited:
+    """The action that ends a caller's wait."""
+
+    __slots__ = ("_action", "has_given_up")
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+        self.has_given_up = False  # the caller: its time was over, or its task was cancelled
+
+    def __call__(self) -> None:
+        self._action()
+
+
 def wait_for(start: StartWaiting, timeout: float | None) -> bool:
     """Wait until the action of `start(action)` is called, at most `timeout` seconds; False when it took longer."""
     check_wait(timeout)
@@ -71,7 +85,13 @@ def wait_for(start: StartWaiting, timeout: float | None) -> bool:
     # that lock held for good, and the loop thread, which sets the event, would wait for it.
     done = threading.Lock()
     done.acquire()
-    return not start(done.release) or done.acquire(timeout=-1 if timeout is None else max(0, timeout))
+    action = Awaited(done.release)
+    has_ended = False
+    try:
+        has_ended = not start(action) or done.acquire(timeout=-1 if timeout is None else max(0, timeout))
+    finally:
+        action.has_given_up = not has_ended
+    return has_ended
 
 
 def awaiting(start: StartWaiting) -> Generator[object, None, None]:
@@ -86,8 +106,13 @@ def awaiting(start: StartWaiting) -> Generator[object, None, None]:
         if not future.done():  # the awaiting task may have been cancelled
             future.set_result(None)
 
-    if start(lambda: mailbox.post(resolve)):
-        yield from future
+    action = Awaited(lambda: mailbox.post(resolve))
+    if start(action):
+        try:
+            yield from future
+        except BaseException:
+            action.has_given_up = True
+            raise
 
 
 Callback = Callable[["ProduceResponse"], object]
@@ -167,7 +192,8 @@ class ProduceResponse(RecordFuture):
         return dispatch
 
     def _wait(self, timeout: float | None) -> None:
-        if not wait_for(self._at_once, timeout):
+        # If the outcome came just now, `resolve` may have counted it as seen already.
+        if not wait_for(self._at_once, timeout) and not self.done():
             raise RequestTimeoutError(
                 f"the record is not delivered after {timeout} s; it is still being sent",
                 remedy="wait longer, lower delivery_timeout_ms, or see producer.explain(topic) for what holds it back",
@@ -254,7 +280,7 @@ def resolve(
         return
     if failure is not None:
         _see(failure, () if reports is None else (future for _, future, _ in reports.all()))
-        _see(failure, (future for _, future, *_ in late or ()))
+        _see(failure, (future for _, future, call, _ in late or () if not _has_given_up(call)))
     run_callbacks: Dispatch | None = dispatch
     if isinstance(dispatch, Callbacks):
         run_callbacks = partial(dispatch.run, builder.topic, builder.buffered_bytes * (end - start) // len(builder))
@@ -263,6 +289,10 @@ def resolve(
     elif reports is not None:
         assert run_callbacks is not None
         run_callbacks(reports.run, _log_raised)
+
+
+def _has_given_up(call: Callable[..., object]) -> bool:
+    return isinstance(call, Awaited) and call.has_given_up
 
 
 def _see(failure: Failure, futures: Iterable[RecordFuture]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from kwire.arguments import takes
 from kwire.cluster.config import INT32_MAX, MS, ClientKwargs
 from kwire.errors import ConfigurationError
 from kwire.option_checks import Choice, Flag, Text, Where, Whole, check_values, option
@@ -44,9 +45,9 @@ _EXECUTOR = Where(
     lambda value: value is None or isinstance(value, Executor) or callable(value),
 )
 _PARTITIONER = Where(
-    "a name or a function of a message and a topic", lambda value: isinstance(value, str) or callable(value)
+    "a name or a function of a message and a topic", lambda value: isinstance(value, str) or takes(value, 2)
 )
-_SERIALIZER = Where("a function of a topic and data", callable)
+_SERIALIZER = Where("a function of two arguments, a topic and data", lambda value: takes(value, 2))
 _INTERCEPTORS = Where("a list of kwire.ProducerInterceptor", is_producer_interceptors)
 
 

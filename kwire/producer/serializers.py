@@ -5,8 +5,11 @@
 
     producer = kwire.Producer("localhost:9092", value_serializer=as_json)
 
-The arguments are those of Kafka's `Serializer.serialize(topic, data)`. Wrap a serializer of confluent-kafka, which
-takes a SerializationContext: `lambda topic, data: avro(data, SerializationContext(topic, "value"))`.
+The arguments are those of Kafka's `Serializer.serialize(topic, data)`. Wrap a serializer of kafka-python or aiokafka,
+which takes the data alone: `lambda topic, data: dumps(data)`; and one of confluent-kafka, which takes a
+SerializationContext: `lambda topic, data: avro(data, SerializationContext(topic, "value"))`.
+
+To type checkers `send` takes bytes, str and None, whatever a serializer takes: declare other data as `Any`.
 
 None is never serialized: a record without a key stays without one, and a value of None stays a tombstone. A serializer
 gets all other data, including bytes and str. `send_arrow` and `send_lines` call no serializer: what they
@@ -49,7 +52,7 @@ class Serializers:
             raise SerializationError(
                 f"{argument}_serializer failed for {place}, of type {type(data).__name__}: "
                 f"{type(error).__name__}: {error}",
-                remedy="give what the serializer takes; it must return bytes, str or None",
+                remedy=f"it is called as {argument}_serializer(topic, {argument}), and returns bytes, str or None",
                 topic=topic,
             ) from error
 

@@ -44,6 +44,12 @@ def _partitioner(value: object) -> object:
     return _PARTITIONERS[word]
 
 
+def _level(value: object) -> object:
+    """Return a codec's level; librdkafka's -1 is the codec's default, and in zstd a level of its own."""
+    level = whole(value)
+    return None if level == -1 else level
+
+
 _RULES: dict[str, Rule] = {
     "acks": Keyword("acks", _acks),
     "allow.auto.create.topics": Keyword("allow_auto_create_topics"),
@@ -68,7 +74,7 @@ _RULES: dict[str, Rule] = {
     "client.software.name": Unsupported("kwire says its own name to the brokers; remove it"),
     "client.software.version": Unsupported("kwire says its own version to the brokers; remove it"),
     "closesocket_cb": Unsupported(_INTERNAL),
-    "compression.level": Keyword("compression_level"),
+    "compression.level": Keyword("compression_level", _level),
     "compression.type": Keyword("compression"),
     "connect_cb": Unsupported(_INTERNAL),
     "connections.max.idle.ms": Keyword("idle_timeout_ms"),
@@ -84,7 +90,7 @@ _RULES: dict[str, Rule] = {
     "enable.gapless.guarantee": AlwaysSo(("false",), "a batch that expires fails alone, and says so; remove it"),
     "enable.idempotence": Keyword("idempotence"),
     "enable.metrics.push": Keyword("telemetry"),
-    "enable.partition.eof": AlwaysSo(("false",), "compare position with end_offsets, or give ends to assign"),
+    "enable.partition.eof": AlwaysSo(("false",), "compare position with end_offsets; remove it"),
     "enable.random.seed": Unsupported(_INTERNAL),
     "enable.sparse.connections": AlwaysSo(("true",), "kwire connects to the brokers that it needs; remove it"),
     "enable.ssl.certificate.verification": AlwaysSo(("true",), "give tls=kwire.Tls(verify=False) beside these options"),

@@ -12,7 +12,7 @@ need unstable.api.versions.enable are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from kwire.protocol.api import ApiKey
@@ -130,6 +130,7 @@ _HISTORY: Mapping[int, str] = {
     ApiKey.UNREGISTER_CONTROLLER: "4.4 0",
 }  # fmt: skip
 
+_KRAFT_SINCE = "2.8"
 _ENTRY = re.compile(r"(?P<release>[\d.]+) (?:(?P<first>\d+)(?:-(?P<last>\d+))?|-)(?: (?P<mode>[ZK]))?")
 
 
@@ -144,6 +145,23 @@ def release_versions(release: str, *, has_zookeeper: bool) -> Mapping[int, range
         if versions:
             found[int(key)] = versions
     return found
+
+
+@cache
+def kept_since(key: int) -> str | None:
+    """Return since which release all have an API: "2.4", or "3.7 with KRaft"; None if the newest lacks it."""
+    zookeeper = _kept_since(key, RELEASES, has_zookeeper=True)
+    kraft = _kept_since(key, RELEASES[RELEASES.index(_KRAFT_SINCE) :], has_zookeeper=False)
+    if kraft is None or zookeeper is None:
+        return None
+    return zookeeper if RELEASES.index(zookeeper) <= RELEASES.index(kraft) else f"{kraft} with KRaft"
+
+
+def _kept_since(key: int, releases: Sequence[str], *, has_zookeeper: bool) -> str | None:
+    since: str | None = None
+    for release in releases:
+        since = (since or release) if key in release_versions(release, has_zookeeper=has_zookeeper) else None
+    return since
 
 
 def _at(history: str, index: int, other_mode: str) -> range:

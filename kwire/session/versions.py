@@ -56,7 +56,7 @@ def highest_common(
     name = api(key).name
     if key not in offered:
         raise UnsupportedVersionError(
-            "the broker does not have this API", api=name, broker=broker, remedy="it needs a newer broker"
+            "the broker does not have this API", api=name, broker=broker, remedy=_who_has(key)
         )
     if at_most is not None:
         ours = range(ours.start, min(ours.stop, at_most + 1))
@@ -68,6 +68,14 @@ def highest_common(
             broker=broker,
         )
     return both[-1]
+
+
+def _who_has(key: int) -> str:
+    """Return which release of Kafka has an API."""
+    from kwire.protocol.releases import kept_since  # only errors need the history
+
+    since = kept_since(key)
+    return f"it needs Kafka {since}" if since is not None else "the newest releases of Kafka do not have it"
 
 
 def show(versions: range) -> str:

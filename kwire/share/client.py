@@ -19,7 +19,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar
 
-from kwire.arguments import check_timeout, wrong_type
+from kwire.arguments import check_timeout, no_attribute, wrong_type
 from kwire.cluster import (
     Backoff,
     ClientConfig,
@@ -155,8 +155,7 @@ class ShareConsumerClient(TelemetryMethods):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            advice = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+            raise no_attribute(self, name, _ELSEWHERE)
 
     # -- subscription
 

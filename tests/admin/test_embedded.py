@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from kwire import Admin, NewTopic
+from kwire import Admin, Consumer, NewTopic, Offset
 from kwire.admin import CreatedTopic
 from kwire.broker import Answer, Cluster, Delay
 from kwire.errors import (
@@ -17,6 +17,7 @@ from kwire.errors import (
     ErrorCode,
     RequestTimeoutError,
     TopicError,
+    UnsupportedVersionError,
 )
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.create_topics import CreateTopicsResponse
@@ -62,6 +63,22 @@ def test_errors_are_raised_when_every_result_is_known(admin: Admin) -> None:
     with pytest.raises(TopicError):
         admin.delete_topics(["never"])
     admin.delete_topics(["there", "new", "newer"])
+
+
+@pytest.mark.parametrize("call", ["offsets", "lag", "reset"])
+def test_brokers_that_cannot_list_what_a_group_has_committed(call: str) -> None:
+    with Cluster(brokers=1, topics={"t": 1}, version="0.10.1") as old, Admin(old.bootstrap) as admin:
+        with Consumer(old.bootstrap, group="g") as consumer:
+            consumer.assign([("t", 0, 0)])
+            consumer.commit({("t", 0): 0})
+            assert consumer.committed([("t", 0)]) == {("t", 0): Offset(0)}
+        calls: dict[str, Callable[[], object]] = {
+            "offsets": lambda: admin.groups.offsets("g"),
+            "lag": lambda: admin.groups.lag("g"),
+            "reset": lambda: admin.groups.reset("g", to="earliest"),
+        }
+        with pytest.raises(UnsupportedVersionError, match=r"before Kafka 0\.10\.2 .*use Consumer\.committed"):
+            calls[call]()
 
 
 def test_validate_only_creates_nothing(admin: Admin) -> None:

@@ -249,6 +249,17 @@ def test_log_dirs(cluster: VirtualCluster) -> None:
         assert cluster.request(1, request).results[0].partitions[0].error_code == code
 
 
+@pytest.mark.parametrize(("version", "nodes"), [(0, 0), (1, 0), (2, 3)])
+def test_the_quorum_has_the_addresses_that_a_version_can_carry(
+    cluster: VirtualCluster, version: int, nodes: int
+) -> None:
+    topic = DescribeQuorumRequest.Topic
+    topics = [topic(topic_name="__cluster_metadata", partitions=[topic.Partition(partition_index=0)])]
+    found = cluster.request(1, DescribeQuorumRequest(topics=topics), version=version)
+    assert [one.replica_id for one in found.topics[0].partitions[0].current_voters] == [1, 2, 3]
+    assert len(found.nodes) == nodes
+
+
 def test_the_quorum(cluster: VirtualCluster) -> None:
     topic = DescribeQuorumRequest.Topic
     topics = [

@@ -36,6 +36,7 @@ class Host:
     refuses: NodeError | None = None  # the cause of the end of its connections
     swallows_packets: bool = False
     closes_on_api_versions: bool = False
+    closes_on_requests: bool = False  # as a listener that requires SASL does
     received: list[Request[Any]] = field(default_factory=list)
     connections: int = 0
     cut_short: int = 0  # by closes_on_api_versions
@@ -126,6 +127,9 @@ class FakeSelector:
                 return []
             assert isinstance(event, RequestReceived)
             connection.host.received.append(event.request)
+            if connection.host.closes_on_requests:
+                self._lose(node, DisconnectedError("the peer closed the connection", broker=str(node)))
+                return []
             response = connection.host.handler(event.request)
             if response is not None:
                 connection.session.respond(event.tag, response)

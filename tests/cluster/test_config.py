@@ -36,6 +36,20 @@ def test_bootstrap_refused(text: str) -> None:
         parse_bootstrap(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["kafka://host:9092", "a:1;b:2", "a:1 b:2", ["a:1,b:2"], "a;b", "a b", ["a,b"], "host:65536", "a:1:x"]
+)
+def test_what_is_no_address_is_not_taken_for_ipv6(text: str | list[str]) -> None:
+    with pytest.raises(ConfigurationError, match='is not host:port: give "host:port" alone for each broker'):
+        parse_bootstrap(text)
+
+
+@pytest.mark.parametrize("text", ["::1", "::1:9092", "fe80::1%eth0", "2001:db8::2:9092"])
+def test_ipv6_without_brackets_is_ambiguous(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"is ambiguous: write IPv6 as \[address\]:port"):
+        parse_bootstrap(text)
+
+
 def test_unknown_option_names_the_known() -> None:
     with pytest.raises(ConfigurationError, match=r"unknown option linger_millis.*client_id"):
         client_config("host", {"linger_millis": 1}, client="kwire.Admin")

@@ -43,6 +43,23 @@ def test_an_outage_is_one_warning_then_further_ones_at_growing_intervals(caplog:
     assert len(lines(caplog, logging.WARNING)) == 5
 
 
+def test_connections_that_end_at_the_first_request_are_one_outage(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kwire")
+    world = World()
+    world.hosts[1].closes_on_requests = True
+    for _ in range(90):
+        world.call(ToAny())
+        world.net.rest(1)
+    assert world.hosts[1].connections > 20
+    ages = [int(age) for text in outages(caplog) for age in re.findall(r"reached for (\d+) s;", text)]
+    assert ages == pytest.approx([10, 30, 70], abs=3)
+    assert not [text for text in lines(caplog, logging.INFO) if "reached again" in text]
+    world.hosts[1].closes_on_requests = False
+    outcome = world.call(ToAny())
+    world.net.run(lambda: outcome)
+    assert len([text for text in lines(caplog, logging.INFO) if "reached again" in text]) == 1
+
+
 def test_the_next_outage_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     for _ in range(2):

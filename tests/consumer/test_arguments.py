@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kwire import AtTimestamp, Consumer
+from kwire.consumer import RebalanceListener
 from kwire.errors import ConfigurationError
 
 
@@ -107,6 +108,33 @@ def test_the_shape_of_ends(consumer: Consumer, ends: Any) -> None:
     with pytest.raises(TypeError, match=r"ends.* is .*: give .*\(topic, partition\)"):
         consumer.assign([("t", 0, AtTimestamp(0))], ends=ends)
     assert consumer.assignment() == []
+
+
+def test_a_listener_is_no_subclass_whose_methods_would_not_be_called() -> None:
+    with pytest.raises(TypeError, match="RebalanceListener is no base class: Mine needs none to be the `listener`"):
+
+        class Mine(RebalanceListener):  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]
+            def on_assigned(self, partitions: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("listener", "kind", "message"),
+    [
+        (RebalanceListener(on_assigned=5), TypeError, "on_assigned is 5: give a function"),  # type: ignore[arg-type]
+        (RebalanceListener(), TypeError, "has none of on_assigned, on_revoked and on_lost"),
+        (object(), TypeError, "has none of on_assigned, on_revoked and on_lost"),
+    ],
+    ids=repr,
+)
+def test_a_listener_has_functions(listener: object, kind: type[Exception], message: str) -> None:
+    with Consumer("localhost:1", group="g") as consumer, pytest.raises(kind, match=message):
+        consumer.subscribe(["t"], listener=listener)
+
+
+def test_a_listener_and_a_callback_are_one_too_many() -> None:
+    listener = RebalanceListener(on_assigned=print)
+    with Consumer("localhost:1", group="g") as consumer, pytest.raises(ConfigurationError, match="give one or the"):
+        consumer.subscribe(["t"], listener=listener, on_revoked=print)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,12 @@ def test_a_wrong_value_is_refused(wrong: Any) -> None:
         Regex("")
 
 
+def test_a_pattern_in_the_form_of_librdkafka_is_no_name() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Subscription.of(["a", "^orders-.*"])
+    assert "'^orders-.*': for a pattern give re.compile('^orders-.*'), or kwire.Regex('^" in str(caught.value)
+
+
 def test_a_topic_is_gone_when_two_refreshes_lack_it() -> None:
     watch, one = TopicWatch(), snapshot({"a": [(1, 0)], "b": [(1, 0)]})
     watch.update(one)

@@ -34,6 +34,8 @@ def producer() -> Iterator[kwire.Producer]:
         ({"timestamp_ms": datetime.datetime(2026, 1, 1)}, "timestamp_ms is datetime.datetime(2026, 1, 1, 0, 0) ("),
         ({"headers": "abc"}, "headers is 'abc' (str): give a mapping {name: value}, or (name, value) pairs"),
         ({"headers": 5}, "headers is 5 (int): give a mapping"),
+        ({"headers": 0}, "headers is 0 (int): give a mapping"),  # the partition in the order of other clients
+        ({"headers": ""}, "headers is '' (str): give a mapping"),
         ({"headers": ["ab"]}, "an item of headers is 'ab' (str): give a mapping"),
         ({"headers": [("a",)]}, "an item of headers is ('a',) (tuple): give a mapping"),
         ({"on_delivery": 5}, "callback is 5"),
@@ -59,6 +61,8 @@ def test_send(producer: kwire.Producer, arguments: dict[str, Any], expected: str
         ({"partitions": "0"}, "partitions is '0' (str): give one int for all records, or an item for each"),
         ({"timestamps_ms": 1.5}, "timestamps_ms is 1.5 (float): give one int for all records"),
         ({"partitions": ["0"]}, "item 0 of partitions is str"),
+        ({"headers": 0}, "headers is int: it must be a sequence with an item for each record"),
+        ({"headers": ""}, "headers is str: it must be a sequence with an item for each record"),
     ],
 )
 def test_send_many(producer: kwire.Producer, arguments: dict[str, Any], expected: str) -> None:

@@ -376,6 +376,35 @@ def test_an_awaited_failure_does_not_count() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("look", ["result", "exception"])
+def test_a_wait_that_was_too_short_is_no_look(look: str) -> None:
+    def block() -> None:
+        with kwire.Producer(NOBODY, delivery_timeout_ms=200) as producer:
+            response = producer.send("t", b"")
+            with pytest.raises(kwire.RequestTimeoutError, match="it is still being sent"):
+                getattr(response, look)(0)
+            producer.flush(PATIENCE)
+
+    with pytest.raises(UndeliveredError) as caught:
+        block()
+    assert caught.value.records == {"t": 1}
+
+
+def test_a_cancelled_await_is_no_look() -> None:
+    async def main() -> None:
+        async with kwire.aio.Producer(NOBODY, delivery_timeout_ms=200) as producer:
+            response = await producer.send("t", b"")
+            waiting = asyncio.ensure_future(response)
+            await asyncio.sleep(0)  # it waits from here on
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await producer.flush(PATIENCE)
+
+    with pytest.raises(UndeliveredError) as caught:
+        run(main())
+    assert caught.value.records == {"t": 1}
+
+
 def test_close_logs_the_lost_records_once(caplog: pytest.LogCaptureFixture) -> None:
     with kwire.Producer(NOBODY) as producer:
         producer.send("t", b"")

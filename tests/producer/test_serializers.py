@@ -126,3 +126,25 @@ def test_an_invalid_topic_or_column_never_reaches_a_serializer(cluster: Cluster)
 def test_an_invalid_serializer_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="value_serializer"):
         kwire.Producer("localhost:1", value_serializer="json")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("serializer", [json.dumps, lambda value: value, lambda key, partitions, available: b""])
+def test_a_function_of_other_arguments_is_refused_before_anything_is_sent(serializer: Any) -> None:
+    with pytest.raises(ConfigurationError, match="give a function of two arguments, a topic and data"):
+        kwire.Producer("localhost:1", value_serializer=serializer)
+    with pytest.raises(ConfigurationError, match="give a name or a function of a message and a topic"):
+        kwire.Producer("localhost:1", partitioner=serializer)
+
+
+@pytest.mark.parametrize("serializer", [lambda *all: b"", lambda topic, data, more=1: b"", max])
+def test_a_function_that_may_be_called_with_two_arguments_is_taken(serializer: Any) -> None:
+    with kwire.Producer("localhost:1", value_serializer=serializer, partitioner=serializer) as producer:
+        assert producer.client_id == "kwire"
+
+
+def test_an_error_says_how_a_serializer_is_called() -> None:
+    with (
+        kwire.Producer("localhost:1", value_serializer=str.encode) as producer,  # as kafka-python's users write it
+        pytest.raises(SerializationError, match=r"it is called as value_serializer\(topic, value\)"),
+    ):
+        producer.send("t", "v")

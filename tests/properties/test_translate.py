@@ -106,6 +106,13 @@ def test_properties_of_librdkafka() -> None:
     }
 
 
+@pytest.mark.parametrize(("level", "kwires"), [(-1, None), ("-1", None), (3, 3)])
+def test_the_default_level_of_librdkafka_is_that_of_the_codec(level: object, kwires: int | None) -> None:
+    found = options(librdkafka={"compression.type": "lz4", "compression.level": level})
+    assert found == {"compression": "lz4", "compression_level": kwires}
+    kwire.Producer("localhost:1", **found).close()
+
+
 @pytest.mark.parametrize(
     "properties",
     [

@@ -204,6 +204,21 @@ class TestVersions:
         assert sent_requests(client) == [("Metadata", 0)]
         assert client.version(ProduceRequest) == (0 if name == "0.8.2" else 1)
 
+    @pytest.mark.parametrize(
+        ("key", "remedy"),
+        [
+            (ApiKey.CREATE_PARTITIONS, "it needs Kafka 1.0"),
+            (ApiKey.CREATE_ACLS, "it needs Kafka 0.11"),  # with KRaft not before 3.0
+            (ApiKey.UNREGISTER_BROKER, "it needs Kafka 3.3 with KRaft"),  # 2.8 had it for a while
+            (ApiKey.UNREGISTER_CONTROLLER, "it needs Kafka 4.4"),
+            (ApiKey.LEADER_AND_ISR, "the newest releases of Kafka do not have it"),
+        ],
+    )
+    def test_an_api_that_the_broker_lacks_names_the_release_that_has_it(self, key: ApiKey, remedy: str) -> None:
+        with pytest.raises(UnsupportedVersionError) as caught:
+            highest_common(key, range(1), {}, broker=NODE)
+        assert caught.value.remedy == remedy
+
     def test_the_highest_common_version(self) -> None:
         pipe = make_pipe(apis={ApiKey.METADATA: range(2, 9), ApiKey.PRODUCE: range(3, 4)})
         pipe.client.start(0.0)

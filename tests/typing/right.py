@@ -43,6 +43,8 @@ def read(bootstrap: str) -> list[bytes | None]:
         consumer.assign([("orders", 0, "earliest"), ("orders", 1, 5), ("orders", 2, kwire.AtTimestamp(0))])
         records = consumer.poll(timeout=1.0)
         assert_type(records, list[kwire.ConsumerRecord])
+        for record in consumer:
+            assert_type(record, kwire.ConsumerRecord)
         return [value_of(record) for record in records]
 
 

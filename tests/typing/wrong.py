@@ -41,6 +41,11 @@ def records(record: kwire.ConsumerRecord) -> str:
     return record.value  # wrong
 
 
+def iterated(consumer: kwire.Consumer) -> None:
+    for record in consumer:
+        print(record.valeu)  # wrong
+
+
 async def awaited(consumer: kwire.aio.Consumer) -> None:
     await consumer.poll(timeout="1")  # wrong
     for record in consumer:  # wrong

@@ -10,6 +10,7 @@ from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 _TOPIC = "__cluster_metadata"
+_NODES_SINCE = 2
 _Topic = DescribeQuorumResponse.Topic
 _Partition = DescribeQuorumResponse.Topic.Partition
 _Node = DescribeQuorumResponse.Node
@@ -29,10 +30,12 @@ def handle(
         )
         for topic in request.topics
     ]  # fmt: skip
-    nodes = [
-        _Node(node_id=node.id, listeners=[_Node.Listener(name="CONTROLLER", host=node.host, port=node.port)])
-        for node in broker.cluster.nodes.values()
-    ]
+    nodes: list[_Node] = []
+    if context.version >= _NODES_SINCE:
+        nodes = [
+            _Node(node_id=node.id, listeners=[_Node.Listener(name="CONTROLLER", host=node.host, port=node.port)])
+            for node in broker.cluster.nodes.values()
+        ]
     return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=topics, nodes=nodes)
 
 
