@@ -121,6 +121,17 @@ def test_refuses(properties: dict[str, str], message: str) -> None:
         ('PlainLoginModule required password="a;b = \\"c\\" \\\\" username="x y";', ("x y", 'a;b = "c" \\')),
         ('PlainLoginModule required serviceName="k" username="u" password="";', ("u", "")),
         ('kafkashaded.org.x.PlainLoginModule required username="u" password="p"', ("u", "p")),
+        # As Java's StreamTokenizer reads them; Confluent Cloud's documents have the first.
+        ("PlainLoginModule   required username='KEY'   password='a b;\"c';", ("KEY", 'a b;"c')),
+        ("PlainLoginModule REQUIRED username='it\\'s' password='p';", ("it's", "p")),
+        (
+            r'PlainLoginModule required username="u" password="x\ty\101\0\377\400\18\q\"\\";',
+            ("u", 'x\tyA\0\xff 0\x018q"\\'),
+        ),
+        (r'PlainLoginModule required username="u" password="\a\b\f\v\n\r\477";', ("u", "\a\b\f\v\n\r'7")),
+        ('PlainLoginModule required /* password="x"; */ username="u" // "\n, password="p"; // end', ("u", "p")),
+        ('"x.PlainLoginModule" required "username" = "u"password\n=\np ;', ("u", "p")),
+        ('PlainLoginModule required username="a" username="u" password=a/b+c==;', ("u", "a/b+c==")),
     ],
 )
 def test_parse_jaas(text: str, expected: tuple[str, str]) -> None:
@@ -135,6 +146,14 @@ def test_parse_jaas(text: str, expected: tuple[str, str]) -> None:
         'KerberosLoginModule required username="u" password="s3cret";',
         'PlainLoginModule required username="u" pasword="s3cret";',
         'PlainLoginModule required password="s3cret";',
+        'PlainLoginModule required username="u" password="s3cret;',
+        'PlainLoginModule required username="u" password="s3c"s3cret";',
+        'PlainLoginModule required username="u" password="p" "s3cret";',
+        'PlainLoginModule required username "u" password="s3cret";',
+        'PlainLoginModule required username="u" password="a\ns3cret";',
+        'PlainLoginModule required username="u" pass/* */word="s3cret";',
+        'PlainLoginModule required username="u" password="s3cret"; junk',
+        'PlainLoginModule required username="u" password="p"; PlainLoginModule required password="s3cret";',
     ],
 )
 def test_parse_jaas_refuses_without_showing_the_password(text: str) -> None:
