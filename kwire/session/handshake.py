@@ -249,6 +249,7 @@ OWN_APIS: VersionRanges = {
     ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest.VERSIONS,
 }
 _FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
+_LIFETIME_MS_MAX = 2**63 - 1
 # The library names that KIP-511 allows.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -421,7 +422,7 @@ class BrokerHandshake:
         limits = [self._sasl.session_lifetime_ms] if self._sasl.session_lifetime_ms else []
         if expires_at is not None:
             limits.append(max(1, int((expires_at - self._sasl.unix_time()) * 1000)))
-        return min(limits, default=0)
+        return min([*limits, _LIFETIME_MS_MAX]) if limits else 0
 
     def _complete(self, exchange: SaslExchange) -> tuple[State, AuthenticationError | None]:
         before, self.username, self.is_by_token = self.username, exchange.username, exchange.is_by_token

@@ -15,6 +15,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kwire.errors import ConfigurationError, LoginError
+from kwire.protocol.headers import decode_response, encode_request
+from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kwire.session import Session
 from kwire.session.sasl import HttpResponse, OAuthValidator, Sasl, SaslError, SaslServer
 from kwire.session.sasl.oauth import (
     OAuthClient,
@@ -260,6 +264,36 @@ class TestValidation:
         assert not exchange.is_done
         with pytest.raises(SaslError, match=reason):
             exchange.step(b"\x01")
+
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            '{"sub":"alice","exp":NaN}',
+            '{"sub":"alice","exp":Infinity}',
+            '{"sub":"alice","exp":true}',
+            f'{{"sub":"alice","exp":1{"0" * 400}}}',
+            '{"sub":"\\ud800","exp":1700000100}',
+            "[" * 100_000,
+        ],
+    )
+    def test_a_payload_that_no_issuer_makes_is_refused_by_an_error_of_sasl(self, payload: str) -> None:
+        token = f"e30.{base64.urlsafe_b64encode(payload.encode()).decode()}."
+        challenge, exchange = self.exchange(token, allow_unsecured=True)
+        assert json.loads(challenge)["status"] == "invalid_token"
+        assert not exchange.is_done
+        deep = base64.urlsafe_b64encode(b"[" * 100_000).decode()
+        assert not self.exchange(f"{deep}.e30.AAAA")[1].is_done
+
+    def test_a_token_that_ends_later_than_a_response_can_say(self) -> None:
+        server = SaslServer({}, oauth=OAuthValidator(allow_unsecured=True), unix_time=lambda: NOW)
+        session = Session.broker(apis={}, sasl=server)
+        message = f"n,,\x01auth=Bearer {jwt_for(exp=1e30)}\x01\x01".encode()
+        requests = (SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1), (SaslAuthenticateRequest(auth_bytes=message), 2)
+        for number, (request, version) in enumerate(requests):
+            assert session.receive(b"".join(encode_request(request, version, number, None)), 0.0) == []
+        (_, last) = session.frames()
+        _, response = decode_response(b"".join(last), SaslAuthenticateRequest, 2)
+        assert (session.username, response.session_lifetime_ms) == ("alice", 2**63 - 1)
 
     def test_signatures(self) -> None:
         stranger = Issuer(kid="one")

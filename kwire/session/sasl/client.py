@@ -12,7 +12,7 @@ from kwire.errors import ConfigurationError, LoginError
 from kwire.session.sasl import aws, kerberos, oauth
 from kwire.session.sasl.assertion import Assertion
 from kwire.session.sasl.aws import AwsKeys, AwsMskLogin, AwsMskToken, region_of
-from kwire.session.sasl.exchange import SaslClient
+from kwire.session.sasl.exchange import SaslClient, is_utf8
 from kwire.session.sasl.kerberos import KerberosLogin
 from kwire.session.sasl.oauth import Secret, TokenCallable, TokenEndpoint, TokenResult, TokenSource
 from kwire.session.sasl.scram import HASHES, Nonce, ScramClient
@@ -79,7 +79,7 @@ class Sasl:
         text = self.username + (self.password if isinstance(self.password, str) else "")
         if self.mechanism == "PLAIN" and "\0" in text:
             raise ConfigurationError("SASL PLAIN cannot carry a NUL character in user name or password")
-        if not _is_utf8(text):
+        if not is_utf8(text):
             raise ConfigurationError(
                 f"SASL {self.mechanism} cannot carry user name or password: they are not UTF-8",
                 remedy="check how they were read: environment variables in another encoding become lone surrogates",
@@ -259,7 +259,7 @@ class Sasl:
 
     def password_client(self, password: str, nonce: Nonce = new_nonce) -> SaslClient:
         """Return a new exchange of a mechanism with passwords. Raises LoginError for one that cannot be sent."""
-        if not _is_utf8(password):
+        if not is_utf8(password):
             raise LoginError(f"the password of {self.identity} is not UTF-8", remedy="check how it was read")
         if self.mechanism == "PLAIN":
             if "\0" in password:
@@ -281,14 +281,6 @@ class Sasl:
             "extensions": tuple(self.extensions),
             "is_delegation_token": self.is_delegation_token,
         }
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class PlainClient:

@@ -6,6 +6,7 @@ instead of a message; who drives the exchange begins it, and goes on with its re
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -20,6 +21,23 @@ AWS_MSK_IAM = "AWS_MSK_IAM"
 
 class SaslError(Exception):
     """The exchange cannot succeed. `args[0]` says why, without a secret."""
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Return the value of a peer's JSON. Raises ValueError, also for one that is nested too deeply."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether a text has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Deferred(NamedTuple):

@@ -19,7 +19,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from kwire.errors import ConfigurationError, LoginError
 from kwire.session.sasl.assertion import Assertion
-from kwire.session.sasl.exchange import HttpResponse, LoginTools, SaslError
+from kwire.session.sasl.exchange import HttpResponse, LoginTools, SaslError, parse_json
 
 MECHANISM = "OAUTHBEARER"
 _EXTENSION_NAME = re.compile(r"[A-Za-z]+")
@@ -82,7 +82,7 @@ class TokenCallable:
                 remedy="see the traceback of __cause__",
             ) from error
         value, expires_at = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-        if not isinstance(value, str) or (expires_at is not None and _number(expires_at) is None):
+        if not isinstance(value, str) or (expires_at is not None and number_of(expires_at) is None):
             raise LoginError(
                 f"the token callable returned {type(result).__name__}",
                 remedy="return the token as str, or (token, when it expires in seconds since 1970)",
@@ -231,7 +231,7 @@ def token_of(response: HttpResponse, now: float, title: str) -> Token:
             else "check the credentials and the scope, and see the server's log",
         )
     try:
-        fields = json.loads(response.body)
+        fields = parse_json(response.body)
     except ValueError:
         fields = None
     value = fields.get("access_token") if isinstance(fields, dict) else None
@@ -241,7 +241,10 @@ def token_of(response: HttpResponse, now: float, title: str) -> Token:
             remedy="check that the URL is the token endpoint",
         )
     given = fields.get("expires_in")
-    expires_in = _number(int(given) if isinstance(given, str) and given.isascii() and given.isdigit() else given)
+    if isinstance(given, str) and given.isascii() and given.isdigit():
+        expires_in: float | None = float(given)
+    else:
+        expires_in = number_of(given)
     # A relative time does not depend on the server's clock.
     expires_at = None if expires_in is None else now + expires_in
     return make_token(value, now, expires_at=expires_at, title=title)
@@ -253,7 +256,7 @@ def make_token(value: str, now: float, *, expires_at: float | None = None, title
     if not _TOKEN.fullmatch(value):
         raise LoginError(f"{title} gave a text that is no token", remedy="a token has no spaces and no line ends")
     claims = unverified_claims(value)
-    issued_at, end = _number(claims.get("iat")), _number(claims.get("exp")) if expires_at is None else expires_at
+    issued_at, end = number_of(claims.get("iat")), number_of(claims.get("exp")) if expires_at is None else expires_at
     if end is None or isnan(end):  # a NaN is never reached, nor ahead
         raise LoginError(
             f"{title} gave a token without a time of expiry",
@@ -276,7 +279,7 @@ def unverified_claims(token: str) -> dict[str, Any]:
     if len(parts) != 3:
         return {}
     try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        claims = parse_json(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (ValueError, binascii.Error):
         return {}
     return claims if isinstance(claims, dict) else {}
@@ -288,15 +291,21 @@ def unsecured_jwt(claims: Mapping[str, Any]) -> str:
     return b".".join([*parts, b""]).decode()
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+def number_of(value: object) -> float | None:
+    """Return a number of JSON; None for anything else, and for an integer that no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _server_text(body: bytes) -> str:
     """Return what a server says in an error: the fields of RFC 6749 5.2, else the start of the text."""
     text = body.decode("utf-8", "replace")
     try:
-        fields = json.loads(text)
+        fields = parse_json(text)
     except ValueError:
         fields = None
     if isinstance(fields, dict) and "error" in fields:
