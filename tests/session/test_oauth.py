@@ -120,6 +120,11 @@ class TestTokens:
         with pytest.raises(LoginError):
             token_of(HttpResponse(200, body), NOW, "t")
 
+    def test_no_body_at_all_may_be_a_response_that_was_cut(self) -> None:
+        with pytest.raises(LoginError, match="without access_token") as caught:
+            token_of(HttpResponse(200, b""), NOW, "it")
+        assert caught.value.may_retry
+
     def test_an_expired_token_is_an_error_here(self) -> None:
         with pytest.raises(LoginError, match="has expired 5 s ago"):
             make_token(jwt_for(exp=NOW - 5), NOW, title="t")

@@ -238,6 +238,7 @@ def token_of(response: HttpResponse, now: float, title: str) -> Token:
     if not isinstance(fields, dict) or not isinstance(value, str) or not value:
         raise LoginError(
             f"{title} responded with status {response.status}, but without access_token in JSON",
+            may_retry=not response.body,  # the standard library takes a response that was cut in its head for empty
             remedy="check that the URL is the token endpoint",
         )
     given = fields.get("expires_in")
