@@ -184,8 +184,11 @@ _RULES: dict[str, Rule] = {
     "transactional.id": Keyword("transactional_id"),
     # TLS and SASL that `security_properties` does not translate.
     "enable.sasl.oauthbearer.unsecure.jwt": AlwaysSo(("false",), "give the token by a function"),
-    "https.ca.location": Unsupported("the system's authorities are trusted for token endpoints; remove it"),
-    "https.ca.pem": Unsupported("the system's authorities are trusted for token endpoints; remove it"),
+    "https.ca.pem": Unsupported("put the PEM into a file and give https.ca.location"),
+    "sasl.oauthbearer.assertion.private.key.pem": Unsupported(
+        "put the PEM into a file and give sasl.oauthbearer.assertion.private.key.file"
+    ),
+    "sasl.oauthbearer.config": Unsupported("give the token by a function: kwire.Sasl.oauth"),
     "sasl.oauthbearer.metadata.authentication.type": Unsupported("give the token by a function: kwire.Sasl.oauth"),
     "ssl.ca.certificate.stores": Unsupported("kwire trusts the system's authorities; remove it"),
     "ssl.ca.pem": Unsupported(_PEM_FILE),
@@ -216,6 +219,7 @@ _ALIASES = {
     "max.partition.fetch.bytes": "fetch.message.max.bytes",
     "auto.commit.enable": "enable.auto.commit",
     "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.assertion.jwt.template.file": "sasl.oauthbearer.assertion.template.file",
 }
 _RESETS = {
     **dict.fromkeys(("smallest", "earliest", "beginning"), "earliest"),

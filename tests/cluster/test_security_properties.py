@@ -168,6 +168,7 @@ OAUTH = {
     "sasl.oauthbearer.token.endpoint.url": "https://i/token",
 }
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+CLIENT = {"sasl.oauthbearer.client.id": "id", "sasl.oauthbearer.client.secret": "s"}
 KEY = {"sasl.oauthbearer.assertion.private.key.file": "/k.pem", "sasl.oauthbearer.assertion.claim.iss": "me"}
 
 
@@ -181,7 +182,23 @@ KEY = {"sasl.oauthbearer.assertion.private.key.file": "/k.pem", "sasl.oauthbeare
                 "sasl.oauthbearer.scope": "a b",
                 "ssl.ca.location": "/ca.pem",
             },
-            Sasl.oauth_client_credentials("https://i/token", "id", "s", scope="a b", ca_file="/ca.pem"),
+            Sasl.oauth_client_credentials("https://i/token", "id", "s", scope="a b"),  # the system's authorities
+        ),
+        (
+            {
+                "sasl.oauthbearer.client.id": "id",
+                "sasl.oauthbearer.client.secret": "s",
+                "https.ca.location": "/token-ca.pem",
+                "ssl.ca.location": "/ca.pem",
+            },
+            Sasl.oauth_client_credentials("https://i/token", "id", "s", ca_file="/token-ca.pem"),
+        ),
+        (
+            {
+                "sasl.jaas.config": f"{MODULE} clientId='id' clientSecret='s' ssl.protocol='SSL' "
+                "ssl.truststore.location='/token-ca.pem' ssl.truststore.type='PEM';",
+            },
+            Sasl.oauth_client_credentials("https://i/token", "id", "s", ca_file="/token-ca.pem"),
         ),
         (
             {
@@ -232,6 +249,20 @@ def test_a_delegation_token() -> None:
         ({}, "client id or secret .* missing"),
         ({"sasl.oauthbearer.jwt.retriever.class": "JwtBearerJwtRetriever"}, "assertion .* is missing"),
         ({"sasl.login.callback.handler.class": "com.example.Mine"}, "names a class of Java"),
+        ({"sasl.oauthbearer.jwt.retriever.class": "com.example.Mine"}, "retriever.class names a class that is not"),
+        ({"sasl.oauthbearer.grant.type": "password"}, "grant.type is 'password': give one of client_credentials"),
+        ({"sasl.oauthbearer.method": "azure"}, "method is 'azure': give one of default, oidc"),
+        ({**CLIENT, "sasl.oauthbearer.header.urlencode": "yes"}, "urlencode is 'yes': give one of true, false"),
+        ({**KEY, "sasl.oauthbearer.assertion.claim.jti.include": "1"}, "jti.include is '1': give one of true"),
+        ({"sasl.jaas.config": f"{MODULE} ssl.truststore.location='/ca.jks';"}, "is no PEM file"),
+        ({"sasl.jaas.config": f"{MODULE} ssl.keystore.location='/k';"}, "no certificate"),
+        (
+            {
+                "sasl.jaas.config": f"{MODULE} ssl.truststore.location='/a' ssl.truststore.type=PEM;",
+                "https.ca.location": "/b",
+            },
+            "mean the same",
+        ),
         ({"sasl.jaas.config": 'PlainLoginModule required username="s3cret";'}, "does not fit"),
     ],
 )
