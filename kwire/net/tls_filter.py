@@ -52,7 +52,7 @@ class TlsFilter:
             self._object = context.wrap_bio(
                 self._incoming, self._outgoing, server_side=is_server, server_hostname=None if is_server else host
             )
-        except (ValueError, ssl.SSLError) as error:  # empty, a leading dot, a label that IDNA refuses
+        except (ValueError, TypeError, ssl.SSLError) as error:  # a leading dot, a label that IDNA refuses, a NUL
             raise TlsError(f"{host!r} is no valid TLS server name: {error}", remedy="set server_name") from error
         self.is_established = False
         self.is_ended = False  # the peer sent close_notify

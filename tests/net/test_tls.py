@@ -367,9 +367,10 @@ class TestPeersWithoutTls:
             assert "speaks TLS (it sent an alert), and this connection is plaintext" in cause.message
             assert "turn TLS on" in str(cause.remedy)
 
-    def test_a_host_name_that_tls_cannot_send(self, files: Files) -> None:
+    @pytest.mark.parametrize("name", [".bad", "a\0b", "a" * 300])
+    def test_a_host_name_that_tls_cannot_send(self, files: Files, name: str) -> None:
         with running() as (driver, peer):
-            driver.selector.connect(1, *peer.address, tls=files.trusting(server_name=".bad"))
+            driver.selector.connect(1, *peer.address, tls=files.trusting(server_name=name))
             assert "no valid TLS server name" in driver.cause(1).message
 
     def test_a_closed_port(self, files: Files) -> None:

@@ -196,6 +196,16 @@ def test_credentials_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     assert "planted-secret" not in repr(static)
     with pytest.raises(ConfigurationError):
         Sasl.aws_msk_iam("r", access_key="AK")
+    wrong: list[dict[str, Any]] = [
+        {"access_key": "", "secret_key": ""},
+        {"access_key": "AK", "secret_key": b"planted-secret"},
+        {"access_key": "AK", "secret_key": "s", "session_token": ""},
+        {"session_token": "planted-secret"},
+    ]
+    for options in wrong:  # never botocore's credentials in the place of those
+        with pytest.raises(ConfigurationError, match=r"_key|session_token") as caught:
+            Sasl.aws_msk_iam("r", **options)
+        assert "planted-secret" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="AWS_MSK_IAM"):
         Sasl("AWS_MSK_IAM")
     with pytest.raises(ConfigurationError, match="mechanism is 'PLAIN'"):

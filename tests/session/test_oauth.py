@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -212,10 +212,58 @@ class TestRequests:
             with pytest.raises(LoginError, match="cannot sign"):
                 wrong.tokens.fetch(Tools())
 
-    @pytest.mark.parametrize("url", ["ftp://x/y", "issuer/token", "https://user:pw@issuer/token"])
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "ftp://x/y",
+            "issuer/token",
+            "https://user:hunter2@issuer/token",
+            "ftp://user:hunter2@issuer/token",
+            "https://issuer:99999/token",
+            "https://[issuer/token",
+            "https://issuer/a token",
+            "https://issuer/token\r\nX: y",
+            None,
+        ],
+    )
     def test_urls(self, url: str) -> None:
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(ConfigurationError, match="token_url") as caught:
             Sasl.oauth_client_credentials(url, "id", "secret")
+        assert "hunter2" not in str(caught.value)
+        Sasl.oauth_client_credentials("https://issuer/realms/a@b/token?x=a@b", "id", "secret")
+
+    def test_what_no_request_can_hold_is_refused_at_once(self) -> None:
+        endpoint: dict[str, Any] = {"token_url": URL, "client_id": "id", "client_secret": "secret"}
+        wrong: list[dict[str, Any]] = [{"scope": ["a"]}, {"client_secret": "a\udc80"}]
+        for options in wrong:
+            with pytest.raises(ConfigurationError, match=next(iter(options))):
+                Sasl.oauth_client_credentials(**{**endpoint, **options})
+        wrong = [{"claims": 5}, {"key_password": b"x"}]
+        for options in wrong:
+            with pytest.raises(ConfigurationError, match=next(iter(options))):
+                Sasl.oauth_assertion(URL, private_key="/k.pem", **options)
+        late = Sasl.oauth_client_credentials(URL, "id", lambda: "a\udc80").tokens
+        assert isinstance(late, TokenEndpoint)
+        with pytest.raises(LoginError, match="not UTF-8"):
+            late.fetch(Tools())
+
+    @pytest.mark.parametrize(
+        "content", ["-----BEGIN PRIVATE KEY-----\ns3cret", "eyJhbGciOi.eyJzdWIi.s3cret", '{"s3cret": 1}']
+    )
+    def test_the_content_of_a_file_is_no_path_and_is_not_shown(self, content: str) -> None:
+        makes: tuple[Callable[[], Sasl], ...] = (
+            lambda: Sasl.oauth_file(content),
+            lambda: Sasl.oauth_assertion(URL, file=content),
+            lambda: Sasl.oauth_assertion(URL, private_key=content),
+            lambda: Sasl.oauth_assertion(URL, private_key="/k.pem", template=content),
+        )
+        for make in makes:
+            with pytest.raises(ConfigurationError, match="is the content of a file") as caught:
+                make()
+            assert "s3cret" not in str(caught.value)
+        for wrong in ("", None, 5):
+            with pytest.raises(ConfigurationError, match="give the path of a file"):
+                Sasl.oauth_file(wrong)  # type: ignore[arg-type]
 
 
 class TestRefresh:

@@ -161,7 +161,7 @@ class Sasl:
         if grant not in ("jwt_bearer", "client_credentials"):
             raise ConfigurationError(f"grant is {grant!r}", remedy="use jwt_bearer or client_credentials")
         assertion = Assertion(
-            file, private_key, algorithm, key_password, dict(claims or {}), template, has_id=has_id
+            file, private_key, algorithm, key_password, {} if claims is None else claims, template, has_id=has_id
         )  # fmt: skip
         source = TokenEndpoint(token_url, client_id, assertion=assertion, grant=grant, scope=scope, ca_file=ca_file)
         return cls(oauth.MECHANISM, tokens=source, extensions=extensions or {})
@@ -193,7 +193,15 @@ class Sasl:
             raise ConfigurationError(f"mechanism is {mechanism!r:.60}", remedy="use OAUTHBEARER or AWS_MSK_IAM")
         if (access_key is None) != (secret_key is None):
             raise ConfigurationError("one of access_key and secret_key is missing", remedy="give both or none")
-        keys = AwsKeys(access_key, secret_key, session_token) if access_key and secret_key else None
+        keys = None
+        if access_key is not None and secret_key is not None:
+            for name, key in (("access_key", access_key), ("secret_key", secret_key), ("session_token", session_token)):
+                if (name != "session_token" or key is not None) and (not isinstance(key, str) or not key):
+                    what = "empty" if key == "" else type(key).__name__
+                    raise ConfigurationError(f"{name} is {what}", remedy="give a str, or neither key for botocore's")
+            keys = AwsKeys(access_key, secret_key, session_token)
+        elif session_token is not None:
+            raise ConfigurationError("session_token is given without keys", remedy="give access_key and secret_key")
         if mechanism == aws.MECHANISM:
             return cls(mechanism, tokens=AwsMskLogin(region, profile, keys))
         return cls(mechanism, tokens=AwsMskToken(region or region_of(), profile, keys))

@@ -19,7 +19,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from kwire.errors import ConfigurationError, LoginError
 from kwire.session.sasl.assertion import Assertion
-from kwire.session.sasl.exchange import HttpResponse, LoginTools, SaslError, parse_json
+from kwire.session.sasl.exchange import HttpResponse, LoginTools, SaslError, check_path, is_utf8, parse_json
 
 MECHANISM = "OAUTHBEARER"
 _EXTENSION_NAME = re.compile(r"[A-Za-z]+")
@@ -96,6 +96,9 @@ class TokenFile:
 
     path: str
 
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
+
     @property
     def title(self) -> str:
         return f"the token file {self.path!r}"
@@ -139,11 +142,20 @@ class TokenEndpoint:
     ca_file: str | None = None
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f"token_url is {self.url!r}", remedy="give a URL that begins with https://")
-        if parts.username or parts.password:
+        if not isinstance(self.url, str):
+            raise ConfigurationError(f"token_url is {type(self.url).__name__}", remedy="give a URL, a str")
+        if re.match(r"[^/?#]*//[^/?#]*@", self.url):
             raise ConfigurationError("token_url holds a user name or password", remedy="give client_id, client_secret")
+        if not _is_http(self.url):
+            raise ConfigurationError(
+                f"token_url is {self.url!r}", remedy="give a URL that begins with https://, in ASCII without spaces"
+            )
+        if self.scope is not None and not isinstance(self.scope, str):
+            raise ConfigurationError(
+                f"scope is {type(self.scope).__name__}", remedy="give a str, with a space between several"
+            )
+        if isinstance(self.client_secret, str) and not is_utf8(self.client_secret):
+            raise ConfigurationError("client_secret is not UTF-8", remedy="check how it was read")
 
     @property
     def title(self) -> str:
@@ -189,6 +201,16 @@ class TokenEndpoint:
         return base64.b64encode(":".join(names).encode()).decode()
 
 
+def _is_http(url: str) -> bool:
+    """Return whether the standard library can send a request to a URL."""
+    try:
+        parts = urlsplit(url)
+        is_known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return is_known and re.fullmatch(r"[!-~]+", url) is not None
+
+
 def secret_text(secret: Secret, tools: LoginTools, name: str) -> str:
     """Return a secret, which may be a callable. Raises LoginError."""
     if isinstance(secret, str):
@@ -205,6 +227,8 @@ def secret_text(secret: Secret, tools: LoginTools, name: str) -> str:
         ) from error
     if not isinstance(text, str):
         raise LoginError(f"the callable of {name} returned {type(text).__name__}", remedy="return a str")
+    if not is_utf8(text):
+        raise LoginError(f"the callable of {name} returned a text that is not UTF-8", remedy="check how it was read")
     return text
 
 
