@@ -19,13 +19,18 @@ T = TypeVar("T")
 # The mechanisms that the handshake treats in a way of their own.
 GSSAPI = "GSSAPI"
 AWS_MSK_IAM = "AWS_MSK_IAM"
-
+_TEXT_MAX = 300  # of a peer's text in an error
 # PEM, a JWT, a JSON object.
 _CONTENT = re.compile(r"-----BEGIN|^\s*eyJ[\w-]+\.[\w-]+\.|^\s*\{|\n")
 
 
 class SaslError(Exception):
     """The exchange cannot succeed. `args[0]` says why, without a secret."""
+
+
+def on_one_line(text: str) -> str:
+    """Return the start of a peer's text, for an error, without line ends and control characters: it may forge a log."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text[:_TEXT_MAX]).split())
 
 
 def parse_json(data: bytes | str) -> Any:

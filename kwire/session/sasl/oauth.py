@@ -19,7 +19,15 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from kwire.errors import ConfigurationError, LoginError
 from kwire.session.sasl.assertion import Assertion
-from kwire.session.sasl.exchange import HttpResponse, LoginTools, SaslError, check_path, is_utf8, parse_json
+from kwire.session.sasl.exchange import (
+    HttpResponse,
+    LoginTools,
+    SaslError,
+    check_path,
+    is_utf8,
+    on_one_line,
+    parse_json,
+)
 
 MECHANISM = "OAUTHBEARER"
 _EXTENSION_NAME = re.compile(r"[A-Za-z]+")
@@ -28,7 +36,6 @@ _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750
 _GOOD = (200, 201)
 # A server that says one of these says it again: the request or the credentials are wrong (as in Java's client).
 _FINAL = frozenset({*range(400, 408), *range(409, 416), 501, 505})
-_TEXT_MAX = 300  # of a server's text in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,8 +342,8 @@ def _server_text(body: bytes) -> str:
         fields = None
     if isinstance(fields, dict) and "error" in fields:
         text = ": ".join(str(fields[name]) for name in ("error", "error_description") if fields.get(name))
-    text = " ".join(text.split())
-    return f": {text[:_TEXT_MAX]}" if text else ""
+    text = on_one_line(text)
+    return f": {text}" if text else ""
 
 
 # -- the exchange
@@ -374,7 +381,7 @@ class OAuthClient:
             self.is_done = True
             self._on_result(True)
             return None
-        self.refusal = " ".join(challenge.decode("utf-8", "replace").split())[:_TEXT_MAX]
+        self.refusal = on_one_line(challenge.decode("utf-8", "replace")) or "without a reason"
         self._on_result(False)
         return b"\x01"
 
