@@ -110,6 +110,17 @@ def test_failures_while_connections_wait_back_off_to_ten_seconds() -> None:
     world.error = None
 
 
+def test_a_connection_with_a_short_timeout_meets_an_attempt_and_its_error() -> None:
+    world = World(timeout_ms=2_000)
+    world.error = OSError("down")
+    for _ in range(10):
+        started_at, results = world.clock.now(), world.connect()
+        while not results:
+            world.run(0.1)
+        assert isinstance(results[0], LoginError)
+        assert world.clock.now() - started_at < 2
+
+
 def test_a_token_that_the_broker_rejects_is_not_used_again_and_others_are_fetched_with_back_off() -> None:
     world = World()
     for _ in range(1_200):  # two minutes
