@@ -212,12 +212,18 @@ class SharedLogin:
             return result
         loop = self.asyncio_loop
         if loop is None or not loop.is_running():
-            return asyncio.run(_awaited(result))
-        return asyncio.run_coroutine_threadsafe(_awaited(result), loop).result(self._timeout)
+            return asyncio.run(_awaited(result, self._timeout))
+        future = asyncio.run_coroutine_threadsafe(_awaited(result, self._timeout), loop)
+        try:
+            return future.result(self._timeout)  # the loop may be blocked, or end
+        finally:
+            future.cancel()
 
 
-async def _awaited(result: Awaitable[Any]) -> Any:
-    return await result
+async def _awaited(result: Awaitable[Any], seconds: float) -> Any:
+    """Await a coroutine of the user's, which is cancelled after its time: otherwise each attempt would leave one."""
+    async with asyncio.timeout(seconds):
+        return await result
 
 
 def _login_error(message: str, remedy: str | None, cause: Exception) -> LoginError:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -157,6 +160,36 @@ def test_whatever_a_callable_raises_is_a_login_error(error: Exception) -> None:
     results = world.connect()
     world.run()
     assert isinstance(results[0], LoginError)
+
+
+@pytest.mark.parametrize("has_loop", [False, True])
+def test_a_coroutine_that_does_not_end_is_cancelled_after_its_time(has_loop: bool) -> None:
+    """Otherwise each attempt would leave a thread of the login, or a task of the user's loop, for ever."""
+    world = World(timeout_ms=20)
+    ended = threading.Event()
+
+    async def token() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    async def main() -> None:
+        world.login.asyncio_loop = asyncio.get_running_loop()
+        with pytest.raises(TimeoutError):
+            await asyncio.to_thread(world.login.call, token)
+        while not ended.is_set():
+            await asyncio.sleep(0)
+
+    begun = time.monotonic()
+    if has_loop:
+        asyncio.run(main())
+    else:
+        with pytest.raises(TimeoutError):
+            world.login.call(token)
+    assert ended.is_set()
+    assert time.monotonic() - begun < 1.5
 
 
 @pytest.mark.parametrize(
