@@ -21,6 +21,9 @@ from kwire.wire.frame import BytesLike
 _RECORD_HEAD_BYTES = 5
 _SAMPLE_BYTES = 44
 
+# "internal_error", which Java's brokers send to a client without TLS: it learns so that the port has TLS.
+_ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
+
 # What `Tls.client_context` loads, for rooms that only pass it on.
 TlsContext: TypeAlias = ssl.SSLContext
 
@@ -85,6 +88,8 @@ class TlsFilter:
             self._seen += bytes(data[:_SAMPLE_BYTES])
             foreign = not_tls(self._seen, is_server=self._is_server)
             if foreign is not None:
+                if self._is_server:
+                    self._outgoing.write(_ALERT)
                 raise foreign
         self._incoming.write(data)
         if not self.is_established and not self.handshake():

@@ -87,7 +87,9 @@ _RULES: dict[str, Rule] = {
     "enable.partition.eof": AlwaysSo(("false",), "compare position with end_offsets, or give ends to assign"),
     "enable.random.seed": Unsupported(_INTERNAL),
     "enable.sparse.connections": AlwaysSo(("true",), "kwire connects to the brokers that it needs; remove it"),
-    "enable.ssl.certificate.verification": AlwaysSo(("true",), "give tls=kwire.Tls(verify=False) beside these options"),
+    "enable.ssl.certificate.verification": AlwaysSo(
+        ("true",), "remove it, and put tls=kwire.Tls(verify=False) into the result"
+    ),
     "enable_sasl_queue": Unsupported(_INTERNAL),
     "enabled_events": Unsupported(_INTERNAL),
     "error_cb": Unsupported(_ERRORS),
