@@ -114,9 +114,10 @@ def _sasl(properties: Mapping[str, str], prefix: str) -> Sasl:
     mechanism = _parse_choice(f"{prefix}sasl.mechanism", properties["sasl.mechanism"], MECHANISMS)
     handler = properties.get("sasl.login.callback.handler.class")
     if handler is not None and handler.rpartition(".")[2] not in _LOGIN_HANDLERS:
+        aws = "kwire.Sasl.aws_msk_iam does the same" if ".msk.auth.iam." in handler else ""
         raise ConfigurationError(
             f"option {prefix}sasl.login.callback.handler.class names a class of Java",
-            remedy="kwire logs in by itself; in Python, kwire.Sasl.oauth takes a function that returns a token",
+            remedy=f"in Python, {aws or 'kwire.Sasl.oauth takes a function that returns a token'}",
         )
     if mechanism == MECHANISM:
         return oauth_sasl(properties, prefix)

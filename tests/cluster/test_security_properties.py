@@ -248,7 +248,14 @@ def test_a_delegation_token() -> None:
     [
         ({}, "client id or secret .* missing"),
         ({"sasl.oauthbearer.jwt.retriever.class": "JwtBearerJwtRetriever"}, "assertion .* is missing"),
-        ({"sasl.login.callback.handler.class": "com.example.Mine"}, "names a class of Java"),
+        (
+            {"sasl.login.callback.handler.class": "com.example.Mine"},
+            "names a class of Java: in Python, kwire.Sasl.oauth",
+        ),
+        (
+            {"sasl.login.callback.handler.class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"},
+            "kwire.Sasl.aws_msk_iam does the same",
+        ),
         ({"sasl.oauthbearer.jwt.retriever.class": "com.example.Mine"}, "retriever.class names a class that is not"),
         ({"sasl.oauthbearer.grant.type": "password"}, "grant.type is 'password': give one of client_credentials"),
         ({"sasl.oauthbearer.method": "azure"}, "method is 'azure': give one of default, oidc"),
