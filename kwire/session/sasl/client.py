@@ -267,8 +267,6 @@ class Sasl:
 
     def password_client(self, password: str, nonce: Nonce = new_nonce) -> SaslClient:
         """Return a new exchange of a mechanism with passwords. Raises LoginError for one that cannot be sent."""
-        if not is_utf8(password):
-            raise LoginError(f"the password of {self.identity} is not UTF-8", remedy="check how it was read")
         if self.mechanism == "PLAIN":
             if "\0" in password:
                 raise LoginError(f"SASL PLAIN cannot carry the NUL character in the password of {self.identity}")
