@@ -132,11 +132,10 @@ def _read(response: Any, url: str) -> bytes:
 
 def _unreachable(url: str, reason: object) -> LoginError:
     if isinstance(reason, ssl.SSLError):
-        text = explain(reason, host=url, is_server=False).text().replace("the broker's", "its")
-        return LoginError(
-            f"the token server {url}: {text}",
-            remedy="check ca_file of the token server, or https.ca.location in its properties",
-        )
+        explained = explain(reason, host=url, is_server=False)
+        text, remedy = explained.message.replace("the broker's", "its"), explained.remedy or ""
+        remedy = remedy.replace("ca_file", "ca_file of the token server, or https.ca.location in its properties")
+        return LoginError(f"the token server {url}: {text}", remedy=remedy)
     if isinstance(reason, TimeoutError):
         text = "no response in time"
     elif isinstance(reason, http.client.IncompleteRead):

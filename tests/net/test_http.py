@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import trustme
 
 from kwire.errors import LoginError
 from kwire.net.http import post
@@ -16,14 +19,15 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
 @contextlib.contextmanager
-def server(respond: Callable[[socket.socket], object]) -> Iterator[str]:
+def server(respond: Callable[[socket.socket], object], *, reads: bool = True) -> Iterator[str]:
     """Run a server for one connection; return its URL. It has ended when the block ends."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def run() -> None:
             connection, _ = listener.accept()
             with connection, contextlib.suppress(OSError):
-                connection.recv(65_536)
+                if reads:
+                    connection.recv(65_536)
                 respond(connection)
 
         thread = threading.Thread(target=run, daemon=True)
@@ -89,3 +93,21 @@ def test_a_whole_body_of_each_form() -> None:
     ):
         with server(lambda connection, response=response: connection.sendall(response)) as url:  # type: ignore[misc]
             assert post(url, {}, b"", ca_file=None, seconds=5) == (200, b"abc")
+
+
+def test_an_authority_that_is_not_trusted_has_one_remedy(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+
+    def respond(connection: socket.socket) -> None:
+        with context.wrap_socket(connection.dup(), server_side=True) as encrypted:
+            encrypted.recv(65_536)
+            encrypted.sendall(HEAD + b"Content-Length: 3\r\n\r\nabc")
+
+    with server(respond, reads=False) as url:
+        assert post(url.replace("http:", "https:"), {}, b"", ca_file=str(tmp_path / "ca.pem"), seconds=5)[1] == b"abc"
+    with server(respond, reads=False) as url, pytest.raises(LoginError, match="is not trusted") as caught:
+        post(url.replace("http:", "https:"), {}, b"", ca_file=None, seconds=5)
+    assert str(caught.value.remedy).startswith("give the authority's certificate as ca_file of the token server, or")
