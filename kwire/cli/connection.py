@@ -123,6 +123,14 @@ def connection_options(
             of_profile = {}
         if not bootstrap and needs_address:
             raise click.UsageError(NO_ADDRESS)
+        if password is not None and _is_typed("password"):  # never passed over; the variable may be for other commands
+            if command_config:
+                raise click.UsageError("--command-config says TLS and SASL: leave out --password")
+            if not username:
+                raise click.UsageError("--password needs --username")
+            if password_file and _is_typed("password_file"):
+                raise click.UsageError("--password and --password-file are given: leave one out")
+            password_file = None  # of a profile
         given = {"tls": tls, "cafile": cafile, "cert": cert, "key": key, "insecure": insecure}
         chosen = connection_tls(given)
         if command_config:
@@ -254,15 +262,29 @@ def _sasl(
     from kwire.session import Sasl
 
     if password_file:
-        with open(password_file) as file:
-            lines = file.read().splitlines()
-        if not lines:
-            raise ConfigurationError(f"{password_file} is empty", remedy="put the password on its first line")
-        password = lines[0]
+        password = _first_line(password_file)
     if password is None:
         password = _ask(f"Password of {username}", "set KWIRE_PASSWORD or give --password-file")
     # PLAIN sends the password in clear text; without TLS the user must choose it.
     return Sasl(mechanism or ("PLAIN" if has_tls else "SCRAM-SHA-512"), username, password)
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8-sig") as file:  # some editors put a byte order mark in front
+            line = file.readline().removesuffix("\n")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path} is not UTF-8", remedy="write the password in UTF-8") from None
+    if not line:
+        raise ConfigurationError(f"the first line of {path} is empty", remedy="put the password there")
+    return line
+
+
+def _is_typed(option: str) -> bool:
+    """Return whether an option is on the command line, not in the environment."""
+    from click.core import ParameterSource
+
+    return click.get_current_context().get_parameter_source(option) == ParameterSource.COMMANDLINE
 
 
 def is_terminal() -> bool:

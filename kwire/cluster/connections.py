@@ -465,6 +465,7 @@ class Connections:
                 case Deferred():
                     event.begin(partial(self._resume, key, connection, event))
                 case HandshakeDone():
+                    self._schedule(key, connection.session)  # the next renewal, also where nothing waits to be sent
                     if 0 < event.session_lifetime_ms < _LIFETIME_MS_MIN and not self._has_short_sessions:
                         self._has_short_sessions = True
                         logs.log_short_session(self.describe(node), event.session_lifetime_ms)

@@ -29,7 +29,7 @@ from kwire.session.sasl.refresh import RETRY_SECONDS, refresh_at
 _log = logging.getLogger("kwire.cluster")
 
 # Between attempts for which connections wait (Java's sasl.login.retry.backoff.ms and its maximum).
-_BACKOFF = Backoff(100, 10_000)
+_BACKOFF_MS, _BACKOFF_MS_MAX = 100, 10_000
 
 Obtained: TypeAlias = Callable[[SaslClient | KwireError], object]
 # What a login has; all of these have an expiry.
@@ -58,6 +58,8 @@ class SharedLogin:
         self._clock = clock
         self._random = random
         self._timeout = timeout_ms / 1000
+        # A connection that waits meets one attempt at least, and so its error instead of a timeout.
+        self._backoff = Backoff(_BACKOFF_MS, min(_BACKOFF_MS_MAX, timeout_ms / 2))
         self._wake = wake
         self._submit = submit
         self._results: deque[Callable[[], object]] = deque()  # from the threads
@@ -110,7 +112,7 @@ class SharedLogin:
         elif token is self._token:
             self._is_refused = True
             self._refusals += 1
-            self._retry_at = self._clock.now() + _BACKOFF.seconds(self._refusals, self._random)
+            self._retry_at = self._clock.now() + self._backoff.seconds(self._refusals, self._random)
 
     # -- for the loop
 
@@ -163,7 +165,7 @@ class SharedLogin:
     def _failed(self, error: KwireError, now: float) -> None:
         self._fetch_deadline = inf
         self._failures += 1
-        self._retry_at = now + _BACKOFF.seconds(self._failures, self._random)
+        self._retry_at = now + self._backoff.seconds(self._failures, self._random)
         if self._token is not None:
             self._refresh_at = now + RETRY_SECONDS
             if self._failures == 1:
@@ -210,12 +212,18 @@ class SharedLogin:
             return result
         loop = self.asyncio_loop
         if loop is None or not loop.is_running():
-            return asyncio.run(_awaited(result))
-        return asyncio.run_coroutine_threadsafe(_awaited(result), loop).result(self._timeout)
+            return asyncio.run(_awaited(result, self._timeout))
+        future = asyncio.run_coroutine_threadsafe(_awaited(result, self._timeout), loop)
+        try:
+            return future.result(self._timeout)  # the loop may be blocked, or end
+        finally:
+            future.cancel()
 
 
-async def _awaited(result: Awaitable[Any]) -> Any:
-    return await result
+async def _awaited(result: Awaitable[Any], seconds: float) -> Any:
+    """Await a coroutine of the user's, which is cancelled after its time: otherwise each attempt would leave one."""
+    async with asyncio.timeout(seconds):
+        return await result
 
 
 def _login_error(message: str, remedy: str | None, cause: Exception) -> LoginError:

@@ -472,6 +472,8 @@ class EventLoop:
         """Return the seconds until the next deadline. A deadline that this turn has met needs an event, not a turn."""
         if self._needs_turn or self._posted or self._metadata.update_steps is not None:
             return 0.0
+        if self._connections.due <= self._now:  # a request waits until its connection authenticates again
+            return 0.0
         deadlines: list[float | None] = [self._connections.due]
         if self._recovery.failures:
             deadlines.append(self._recovery.deadline())

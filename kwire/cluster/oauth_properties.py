@@ -42,20 +42,29 @@ OAUTH_PROPERTIES = (
     "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.extensions",
     "sasl.oauthbearer.grant.type",
+    "https.ca.location",
 )
 
-_JWT_BEARER = ("JwtBearerJwtRetriever", "urn:ietf:params:oauth:grant-type:jwt-bearer")
+_RETRIEVERS = ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever", "FileJwtRetriever")
+_JWT_BEARER_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_GRANTS = ("client_credentials", _JWT_BEARER_GRANT)
+_METHODS = ("default", "oidc")
 
 
-def oauth_sasl(properties: Mapping[str, str], prefix: str = "", ca_file: str | None = None) -> Sasl:
-    """Translate OAUTH_PROPERTIES; other properties are ignored. Raises ConfigurationError.
-
-    As in Java's client, the token server is trusted by the same authorities as the brokers: `ca_file`.
-    """
+def oauth_sasl(properties: Mapping[str, str], prefix: str = "") -> Sasl:
+    """Translate OAUTH_PROPERTIES; other properties are ignored. Raises ConfigurationError."""
     jaas: dict[str, str] = {}
     if "sasl.jaas.config" in properties:
         jaas = jaas_options(properties["sasl.jaas.config"], MECHANISM, prefix)
     given = {name: properties[name] for name in OAUTH_PROPERTIES if name in properties}
+    _check_choice(given, "sasl.oauthbearer.method", _METHODS, prefix)
+    _check_choice(given, "sasl.oauthbearer.grant.type", _GRANTS, prefix)
+    retriever = given.get("sasl.oauthbearer.jwt.retriever.class", "").rpartition(".")[2]
+    if retriever and retriever not in _RETRIEVERS:
+        raise ConfigurationError(
+            f"option {prefix}sasl.oauthbearer.jwt.retriever.class names a class that is not Kafka's",
+            remedy=f"give one of {', '.join(_RETRIEVERS)}; in Python, kwire.Sasl.oauth takes a function",
+        )
     extensions = {name.removeprefix(_EXTENSION): value for name, value in jaas.items() if name.startswith(_EXTENSION)}
     for part in given.get("sasl.oauthbearer.extensions", "").split(","):
         if part:
@@ -76,13 +85,15 @@ def oauth_sasl(properties: Mapping[str, str], prefix: str = "", ca_file: str | N
     common: dict[str, Any] = {
         "scope": given.get("sasl.oauthbearer.scope", jaas.get("scope")),
         "extensions": extensions,
-        "ca_file": ca_file,
+        "ca_file": _ca_file(given, jaas, prefix),
     }
     client_id = _first(
         given, jaas, "sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.id", "clientId"
     )
-    chosen = given.get("sasl.oauthbearer.jwt.retriever.class", given.get("sasl.oauthbearer.grant.type", ""))
-    is_jwt_bearer = chosen.rpartition(".")[2] in _JWT_BEARER
+    is_jwt_bearer = (retriever or given.get("sasl.oauthbearer.grant.type", "").strip().lower()) in (
+        "JwtBearerJwtRetriever",
+        _JWT_BEARER_GRANT,
+    )
     if is_jwt_bearer or _ASSERTION + "file" in given or _ASSERTION + "private.key.file" in given:
         grant = "jwt_bearer" if is_jwt_bearer else "client_credentials"
         return Sasl.oauth_assertion(url, **_assertion(given, prefix), grant=grant, client_id=client_id, **common)
@@ -98,8 +109,46 @@ def oauth_sasl(properties: Mapping[str, str], prefix: str = "", ca_file: str | N
             "the client id or secret for the token server is missing",
             remedy=f"give {prefix}sasl.oauthbearer.client.credentials.client.id and .client.secret",
         )
-    urlencode = given.get("sasl.oauthbearer.header.urlencode", "false").strip().lower() == "true"
+    urlencode = _is_true(given, "sasl.oauthbearer.header.urlencode", prefix)
     return Sasl.oauth_client_credentials(url, client_id, secret, urlencode_header=urlencode, **common)
+
+
+def _ca_file(given: Mapping[str, str], jaas: Mapping[str, str], prefix: str) -> str | None:
+    """Return the authorities of the token server, None for those of the system; never those of the brokers.
+
+    Java's client has them in the JAAS line, librdkafka in `https.ca.location`.
+    """
+    if "ssl.keystore.location" in jaas:
+        raise ConfigurationError(
+            f"ssl.keystore.location in {prefix}sasl.jaas.config is not supported: kwire shows the token server no "
+            "certificate",
+            remedy="remove it, or give a function that returns a token: kwire.Sasl.oauth",
+        )
+    in_jaas = jaas.get("ssl.truststore.location")
+    if in_jaas is not None and jaas.get("ssl.truststore.type", "JKS").upper() != "PEM":
+        raise ConfigurationError(
+            f"ssl.truststore.location in {prefix}sasl.jaas.config is no PEM file",
+            remedy='export it (keytool -exportcert -rfc) and add ssl.truststore.type="PEM"',
+        )
+    ca_file = given.get("https.ca.location")
+    if ca_file is not None and in_jaas is not None:
+        raise ConfigurationError(
+            f"options {prefix}https.ca.location and ssl.truststore.location in {prefix}sasl.jaas.config mean the same",
+            remedy="give one of them",
+        )
+    return in_jaas if ca_file is None else ca_file
+
+
+def _check_choice(given: Mapping[str, str], name: str, choices: tuple[str, ...], prefix: str) -> None:
+    if name in given and given[name].strip().lower() not in choices:
+        raise ConfigurationError(
+            f"option {prefix}{name} is {given[name]!r:.60}", remedy=f"give one of {', '.join(choices)}"
+        )
+
+
+def _is_true(given: Mapping[str, str], name: str, prefix: str) -> bool:
+    _check_choice(given, name, ("true", "false"), prefix)
+    return given.get(name, "").strip().lower() == "true"
 
 
 def _assertion(given: Mapping[str, str], prefix: str) -> dict[str, Any]:
@@ -118,7 +167,7 @@ def _assertion(given: Mapping[str, str], prefix: str) -> dict[str, Any]:
         "algorithm": options.get("algorithm", "RS256").upper(),
         "claims": {name: options[f"claim.{name}"] for name in _CLAIMS if f"claim.{name}" in options},
         "template": options.get("template.file"),
-        "has_id": options.get("claim.jti.include", "false").strip().lower() == "true",
+        "has_id": _is_true(given, f"{_ASSERTION}claim.jti.include", prefix),
     }
 
 

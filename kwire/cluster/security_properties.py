@@ -62,7 +62,7 @@ def tls_and_sasl(properties: Mapping[str, str], prefix: str = "") -> tuple[Tls |
     tls = _tls(properties, prefix) if protocol.endswith("SSL") else None
     if not protocol.startswith("SASL"):
         return tls, None
-    return tls, _sasl(properties, prefix, tls.ca_file if tls is not None else None)
+    return tls, _sasl(properties, prefix)
 
 
 def _contradiction(options: str, protocol: str, needed: str, prefix: str) -> ConfigurationError:
@@ -106,7 +106,7 @@ def _either(properties: Mapping[str, str], java: str, librdkafka: str, prefix: s
     return properties.get(java, properties.get(librdkafka))
 
 
-def _sasl(properties: Mapping[str, str], prefix: str, ca_file: str | None) -> Sasl:
+def _sasl(properties: Mapping[str, str], prefix: str) -> Sasl:
     if "sasl.mechanism" not in properties:
         raise ConfigurationError(
             f"option {prefix}sasl.mechanism is missing", remedy=f"give one of {', '.join(MECHANISMS)}"
@@ -114,12 +114,13 @@ def _sasl(properties: Mapping[str, str], prefix: str, ca_file: str | None) -> Sa
     mechanism = _parse_choice(f"{prefix}sasl.mechanism", properties["sasl.mechanism"], MECHANISMS)
     handler = properties.get("sasl.login.callback.handler.class")
     if handler is not None and handler.rpartition(".")[2] not in _LOGIN_HANDLERS:
+        aws = "kwire.Sasl.aws_msk_iam does the same" if ".msk.auth.iam." in handler else ""
         raise ConfigurationError(
             f"option {prefix}sasl.login.callback.handler.class names a class of Java",
-            remedy="kwire logs in by itself; in Python, kwire.Sasl.oauth takes a function that returns a token",
+            remedy=f"in Python, {aws or 'kwire.Sasl.oauth takes a function that returns a token'}",
         )
     if mechanism == MECHANISM:
-        return oauth_sasl(properties, prefix, ca_file)
+        return oauth_sasl(properties, prefix)
     if mechanism == KERBEROS:
         return kerberos_sasl(properties, prefix)
     if mechanism == AWS:

@@ -49,6 +49,11 @@ class Tls:
                 object.__setattr__(self, option, os.fspath(value))
             elif value is not None and not isinstance(value, str):
                 raise ConfigurationError(f"{option} is {type(value).__name__}", remedy="give a str")
+            elif option in FILES and value is not None and "-----BEGIN" in value:  # no error or repr may show a key
+                raise ConfigurationError(
+                    f"{option} is the text of a PEM file, not its path",
+                    remedy="write the text into a file that only you can read, and give its path",
+                )
         if self.key_file is not None and self.cert_file is None:
             raise ConfigurationError("key_file without cert_file", remedy="give both")
         if self.crl_file is not None and not self.verify:

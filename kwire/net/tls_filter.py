@@ -21,6 +21,9 @@ from kwire.wire.frame import BytesLike
 _RECORD_HEAD_BYTES = 5
 _SAMPLE_BYTES = 44
 
+# "internal_error", which Java's brokers send to a client without TLS: it learns so that the port has TLS.
+_ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
+
 # What `Tls.client_context` loads, for rooms that only pass it on.
 TlsContext: TypeAlias = ssl.SSLContext
 
@@ -52,7 +55,7 @@ class TlsFilter:
             self._object = context.wrap_bio(
                 self._incoming, self._outgoing, server_side=is_server, server_hostname=None if is_server else host
             )
-        except (ValueError, ssl.SSLError) as error:  # empty, a leading dot, a label that IDNA refuses
+        except (ValueError, TypeError, ssl.SSLError) as error:  # a leading dot, a label that IDNA refuses, a NUL
             raise TlsError(f"{host!r} is no valid TLS server name: {error}", remedy="set server_name") from error
         self.is_established = False
         self.is_ended = False  # the peer sent close_notify
@@ -85,6 +88,8 @@ class TlsFilter:
             self._seen += bytes(data[:_SAMPLE_BYTES])
             foreign = not_tls(self._seen, is_server=self._is_server)
             if foreign is not None:
+                if self._is_server:
+                    self._outgoing.write(_ALERT)
                 raise foreign
         self._incoming.write(data)
         if not self.is_established and not self.handshake():

@@ -25,6 +25,7 @@ _NO_STORE = "give a PEM file in ssl.truststore.location or ssl.keystore.location
 _PYTHON_TLS = "Python's ssl module chooses; remove it, or set the minimum in the system's OpenSSL configuration"
 _AWS_HANDLER = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
 _LOGIN = "kwire logs in by itself; remove it"
+_AWS_LOGIN = f"{_LOGIN}; for MSK, kwire.Sasl.aws_msk_iam makes the token"
 
 ASSIGNORS = {
     "RangeAssignor": "range",
@@ -150,7 +151,7 @@ _RULES: dict[str, Rule] = {
     "ssl.trustmanager.algorithm": Unsupported(NO_CLASSES),
     "ssl.truststore.certificates": Unsupported(_NO_STORE),
     "ssl.truststore.password": Unsupported("a PEM file has none; remove it"),
-    "sasl.client.callback.handler.class": AlwaysSo((_AWS_HANDLER.lower(),), _LOGIN),
+    "sasl.client.callback.handler.class": AlwaysSo((_AWS_HANDLER.lower(),), _AWS_LOGIN),
     "sasl.login.class": Unsupported(_LOGIN),
 }
 

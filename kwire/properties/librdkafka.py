@@ -93,7 +93,9 @@ _RULES: dict[str, Rule] = {
     "enable.partition.eof": AlwaysSo(("false",), "compare position with end_offsets; remove it"),
     "enable.random.seed": Unsupported(_INTERNAL),
     "enable.sparse.connections": AlwaysSo(("true",), "kwire connects to the brokers that it needs; remove it"),
-    "enable.ssl.certificate.verification": AlwaysSo(("true",), "give tls=kwire.Tls(verify=False) beside these options"),
+    "enable.ssl.certificate.verification": AlwaysSo(
+        ("true",), "remove it, and put tls=kwire.Tls(verify=False) into the result"
+    ),
     "enable_sasl_queue": Unsupported(_INTERNAL),
     "enabled_events": Unsupported(_INTERNAL),
     "error_cb": Unsupported(_ERRORS),
@@ -190,8 +192,11 @@ _RULES: dict[str, Rule] = {
     "transactional.id": Keyword("transactional_id"),
     # TLS and SASL that `security_properties` does not translate.
     "enable.sasl.oauthbearer.unsecure.jwt": AlwaysSo(("false",), "give the token by a function"),
-    "https.ca.location": Unsupported("the system's authorities are trusted for token endpoints; remove it"),
-    "https.ca.pem": Unsupported("the system's authorities are trusted for token endpoints; remove it"),
+    "https.ca.pem": Unsupported("put the PEM into a file and give https.ca.location"),
+    "sasl.oauthbearer.assertion.private.key.pem": Unsupported(
+        "put the PEM into a file and give sasl.oauthbearer.assertion.private.key.file"
+    ),
+    "sasl.oauthbearer.config": Unsupported("give the token by a function: kwire.Sasl.oauth"),
     "sasl.oauthbearer.metadata.authentication.type": Unsupported("give the token by a function: kwire.Sasl.oauth"),
     "ssl.ca.certificate.stores": Unsupported("kwire trusts the system's authorities; remove it"),
     "ssl.ca.pem": Unsupported(_PEM_FILE),
@@ -222,6 +227,7 @@ _ALIASES = {
     "max.partition.fetch.bytes": "fetch.message.max.bytes",
     "auto.commit.enable": "enable.auto.commit",
     "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.assertion.jwt.template.file": "sasl.oauthbearer.assertion.template.file",
 }
 _RESETS = {
     **dict.fromkeys(("smallest", "earliest", "beginning"), "earliest"),

@@ -20,7 +20,16 @@ from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, S
 from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.protocol.schema import Request, Response
 from kwire.session.events import State
-from kwire.session.sasl.exchange import AWS_MSK_IAM, GSSAPI, ClientMessage, Deferred, Login, SaslError, SaslExchange
+from kwire.session.sasl.exchange import (
+    AWS_MSK_IAM,
+    GSSAPI,
+    ClientMessage,
+    Deferred,
+    Login,
+    SaslError,
+    SaslExchange,
+    on_one_line,
+)
 from kwire.session.versions import VersionRanges, common, highest_common, show
 
 if TYPE_CHECKING:
@@ -222,7 +231,7 @@ def _mechanism_error(broker: str, sasl: Login, code: int, offered: Sequence[str]
             remedy="connect without SASL, or to a listener that has it",
         )
     if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        names = ", ".join(offered) or "nothing"
+        names = on_one_line(", ".join(offered)) or "nothing"
         return AuthenticationError(
             f"the broker does not offer SASL {sasl.mechanism}; it offers {names}", broker=broker, remedy=f"use {names}"
         )
@@ -232,12 +241,14 @@ def _mechanism_error(broker: str, sasl: Login, code: int, offered: Sequence[str]
 
 
 def _authentication_error(broker: str, sasl: Login, message: str | None, refusal: str) -> AuthenticationError:
-    details = "".join(f": {text}" for text in (message, refusal) if text)
+    details = "".join(f": {text}" for text in (on_one_line(message or ""), refusal) if text)
     remedy = (
         "check the token: its audience, issuer, scope, times and signature, against the broker's configuration"
         if refusal
         else f"check {_CREDENTIALS.get(sasl.mechanism, _PASSWORD + _USER)}"
     )
+    if sasl.mechanism.startswith("SCRAM-") and not sasl.identity.isascii():
+        remedy = "rename the user: Kafka's brokers take a user name for SCRAM in ASCII only"
     return AuthenticationError(
         f"the broker rejected SASL {sasl.mechanism} for {sasl.identity}{details}", broker=broker, remedy=remedy
     )
@@ -249,6 +260,7 @@ OWN_APIS: VersionRanges = {
     ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest.VERSIONS,
 }
 _FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
+_LIFETIME_MS_MAX = 2**63 - 1
 # The library names that KIP-511 allows.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -421,7 +433,7 @@ class BrokerHandshake:
         limits = [self._sasl.session_lifetime_ms] if self._sasl.session_lifetime_ms else []
         if expires_at is not None:
             limits.append(max(1, int((expires_at - self._sasl.unix_time()) * 1000)))
-        return min(limits, default=0)
+        return min([*limits, _LIFETIME_MS_MAX]) if limits else 0
 
     def _complete(self, exchange: SaslExchange) -> tuple[State, AuthenticationError | None]:
         before, self.username, self.is_by_token = self.username, exchange.username, exchange.is_by_token

@@ -19,6 +19,7 @@ _PHRASES = (
     (r"\bset idempotence=False", "set kafka.enable.idempotence to false"),
     (r"(raise max_frame_bytes, or )?seek past (it|the damage)", "leave it out by endingOffsets and startingOffsets"),
     (r"\(bootstrap,", "(kafka.bootstrap.servers,"),
+    (r"\bca_file of the token server, or https\.ca\.location in its properties", "kafka.https.ca.location"),
     (r"\bca_file\b", "kafka.ssl.truststore.location"),
     (r"\bcert_file\b", "kafka.ssl.keystore.location"),
     (r"\bkey_password\b", "kafka.ssl.key.password"),

@@ -21,6 +21,7 @@ from kwire.errors import (
     KwireError,
     LoginError,
     NodeError,
+    NotKafkaError,
     TlsError,
 )
 from tests.relay import Relay
@@ -114,7 +115,7 @@ CASES: dict[str, tuple[str, Options, type[NodeError], str]] = {
     "revoked certificate of the client": ("certificate", lambda f: {"tls": revoked_client(f)}, NodeError, ""),
     "no certificate": ("certificate", lambda files: {"tls": authority(files)}, NodeError, ""),
     "TLS where there is none": ("plain", lambda files: {"tls": authority(files)}, NodeError, ""),
-    "no TLS": ("tls", lambda _: {}, NodeError, ""),
+    "no TLS": ("tls", lambda _: {}, NotKafkaError, "speaks TLS"),
 }  # fmt: skip
 
 

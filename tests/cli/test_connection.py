@@ -105,6 +105,32 @@ def test_password_from_a_file(files: dict[str, str]) -> None:
     assert "is empty" in parsed("-b", "h:1", "--username", "u", "--password-file", files["empty"])[1]
 
 
+@pytest.mark.parametrize(
+    ("content", "password"),
+    [
+        (b"\xef\xbb\xbfp\xc3\xa4 \r\nrest", "pä "),
+        ("a\x85b\u2028c".encode(), "a\x85b\u2028c"),
+        (b"\nrest", None),
+        (b"s3cret\xe9\n", None),
+    ],
+)
+def test_the_first_line_of_a_password_file(tmp_path: Path, content: bytes, password: str | None) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(content)
+    made, said = parsed("-b", "h:1", "--username", "u", "--password-file", str(path))
+    assert (made and made.sasl) == (password and Sasl("SCRAM-SHA-512", "u", password))
+    assert password is not None or "is empty" in said or "is not UTF-8" in said
+    assert "s3cret" not in said
+
+
+def test_a_password_on_the_command_line_is_not_passed_over(files: dict[str, str]) -> None:
+    assert "needs --username" in parsed("-b", "h:1", "--password", "p")[1]
+    both = parsed("-b", "h:1", "--username", "u", "--password", "p", "--password-file", files["password"])
+    assert "leave one out" in both[1]
+    assert "leave out --password" in parsed("-b", "h:1", "--command-config", files["empty"], "--password", "p")[1]
+    assert connection("-b", "h:1", "--command-config", files["empty"], env={"KWIRE_PASSWORD": "p"}).sasl is None
+
+
 def test_the_password_prompt_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe at stdin has data, so no password is read from it. The error says what to do instead."""
     made, said = parsed("-b", "h:1", "--username", "u", stdin="data")

@@ -36,6 +36,8 @@ def test_a_profile_connects(config: Path) -> None:
         ):
             assert ran.code == 0, ran.stderr
             assert ran.stdout
+        ran = run_in(config, "topics", "list", "--profile", "test", "--password", "typed-in-its-place")
+        assert "rejected SASL" in ran.stderr
 
 
 def test_what_comes_first(config: Path) -> None:

@@ -15,7 +15,7 @@ from kwire.cluster import ClientConfig, EventLoop
 from kwire.errors import ConnectError, DisconnectedError, NodeError
 from kwire.net import Disconnection, Receive, VirtualClock
 from kwire.protocol import Request, Response
-from kwire.session import ConnectionBroken, RequestReceived, Session
+from kwire.session import ConnectionBroken, RequestReceived, SaslServer, Session
 
 Handler = Callable[[Request[Any]], Response | None]
 Address = tuple[str, int]
@@ -34,6 +34,7 @@ class Host:
     identity: tuple[str | None, int] = (None, -1)  # of its cluster and itself (KIP-1242)
     is_up: bool = True
     refuses: NodeError | None = None  # the cause of the end of its connections
+    sasl: SaslServer | None = None
     swallows_packets: bool = False
     closes_on_api_versions: bool = False
     closes_on_requests: bool = False  # as a listener that requires SASL does
@@ -108,7 +109,8 @@ class FakeSelector:
             self.disconnected.append(Disconnection(node, host.refuses))
         else:
             host.connections += 1
-            self._open[node] = _Connection(host, Session.broker(apis=host.apis, identity=host.identity))
+            session = Session.broker(apis=host.apis, identity=host.identity, sasl=host.sasl)
+            self._open[node] = _Connection(host, session)
             self.connected.append(node)
 
     def _lose(self, node: Any, cause: NodeError) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -110,6 +113,17 @@ def test_failures_while_connections_wait_back_off_to_ten_seconds() -> None:
     world.error = None
 
 
+def test_a_connection_with_a_short_timeout_meets_an_attempt_and_its_error() -> None:
+    world = World(timeout_ms=2_000)
+    world.error = OSError("down")
+    for _ in range(10):
+        started_at, results = world.clock.now(), world.connect()
+        while not results:
+            world.run(0.1)
+        assert isinstance(results[0], LoginError)
+        assert world.clock.now() - started_at < 2
+
+
 def test_a_token_that_the_broker_rejects_is_not_used_again_and_others_are_fetched_with_back_off() -> None:
     world = World()
     for _ in range(1_200):  # two minutes
@@ -146,6 +160,36 @@ def test_whatever_a_callable_raises_is_a_login_error(error: Exception) -> None:
     results = world.connect()
     world.run()
     assert isinstance(results[0], LoginError)
+
+
+@pytest.mark.parametrize("has_loop", [False, True])
+def test_a_coroutine_that_does_not_end_is_cancelled_after_its_time(has_loop: bool) -> None:
+    """Otherwise each attempt would leave a thread of the login, or a task of the user's loop, for ever."""
+    world = World(timeout_ms=20)
+    ended = threading.Event()
+
+    async def token() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    async def main() -> None:
+        world.login.asyncio_loop = asyncio.get_running_loop()
+        with pytest.raises(TimeoutError):
+            await asyncio.to_thread(world.login.call, token)
+        while not ended.is_set():
+            await asyncio.sleep(0)
+
+    begun = time.monotonic()
+    if has_loop:
+        asyncio.run(main())
+    else:
+        with pytest.raises(TimeoutError):
+            world.login.call(token)
+    assert ended.is_set()
+    assert time.monotonic() - begun < 1.5
 
 
 @pytest.mark.parametrize(

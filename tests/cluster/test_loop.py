@@ -41,6 +41,7 @@ from kwire.protocol.messages.find_coordinator import FindCoordinatorRequest, Fin
 from kwire.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.produce import ProduceRequest
+from kwire.session import Sasl, SaslServer
 from tests.cluster.fake_net import Host, Net
 from tests.cluster.snapshots import Leaders, metadata
 
@@ -303,6 +304,34 @@ def test_a_request_without_a_response_times_out() -> None:
     outcome = world.call(ToAny(), timeout_ms=1_500)
     world.net.run(lambda: outcome, seconds=2.0)
     assert isinstance(outcome[0], RequestTimeoutError)
+
+
+def test_an_unused_connection_authenticates_again_at_once_for_its_next_request() -> None:
+    world = World(sasl=Sasl("PLAIN", "alice", "secret"))
+    for host in world.hosts.values():
+        host.sasl = SaslServer({"alice": "secret"}, session_lifetime_ms=10_000)
+    first = world.call(ToNode(2))
+    world.net.run(lambda: first)
+    world.net.rest(40.0)  # the authentication was renewed once, since it was used, and has ended since then
+    start, second = world.net.clock.now(), world.call(ToNode(2))
+    world.net.run(lambda: second)
+    assert isinstance(second[0], InitProducerIdResponse)
+    assert world.net.clock.now() - start < 0.1
+    assert world.net.rest(60.0) < 20
+    assert world.hosts[2].connections == 1
+
+
+@pytest.mark.parametrize("pause", [0.5, 3.0, 30.0])
+def test_an_authentication_is_renewed_in_time_again_and_again(pause: float) -> None:
+    world = World(sasl=Sasl("PLAIN", "alice", "secret"))
+    for host in world.hosts.values():
+        host.sasl = SaslServer({"alice": "secret"}, session_lifetime_ms=10_000)
+    for _ in range(40):
+        outcome = world.call(ToNode(2))
+        world.net.run(partial(bool, outcome))
+        assert isinstance(outcome[0], InitProducerIdResponse)
+        world.net.rest(pause)
+    assert world.hosts[2].connections == 1  # the broker cuts one whose authentication has ended
 
 
 class Ticking(VirtualClock):

@@ -121,6 +121,17 @@ def test_refuses(properties: dict[str, str], message: str) -> None:
         ('PlainLoginModule required password="a;b = \\"c\\" \\\\" username="x y";', ("x y", 'a;b = "c" \\')),
         ('PlainLoginModule required serviceName="k" username="u" password="";', ("u", "")),
         ('kafkashaded.org.x.PlainLoginModule required username="u" password="p"', ("u", "p")),
+        # As Java's StreamTokenizer reads them; Confluent Cloud's documents have the first.
+        ("PlainLoginModule   required username='KEY'   password='a b;\"c';", ("KEY", 'a b;"c')),
+        ("PlainLoginModule REQUIRED username='it\\'s' password='p';", ("it's", "p")),
+        (
+            r'PlainLoginModule required username="u" password="x\ty\101\0\377\400\18\q\"\\";',
+            ("u", 'x\tyA\0\xff 0\x018q"\\'),
+        ),
+        (r'PlainLoginModule required username="u" password="\a\b\f\v\n\r\477";', ("u", "\a\b\f\v\n\r'7")),
+        ('PlainLoginModule required /* password="x"; */ username="u" // "\n, password="p"; // end', ("u", "p")),
+        ('"x.PlainLoginModule" required "username" = "u"password\n=\np ;', ("u", "p")),
+        ('PlainLoginModule required username="a" username="u" password=a/b+c==;', ("u", "a/b+c==")),
     ],
 )
 def test_parse_jaas(text: str, expected: tuple[str, str]) -> None:
@@ -135,6 +146,14 @@ def test_parse_jaas(text: str, expected: tuple[str, str]) -> None:
         'KerberosLoginModule required username="u" password="s3cret";',
         'PlainLoginModule required username="u" pasword="s3cret";',
         'PlainLoginModule required password="s3cret";',
+        'PlainLoginModule required username="u" password="s3cret;',
+        'PlainLoginModule required username="u" password="s3c"s3cret";',
+        'PlainLoginModule required username="u" password="p" "s3cret";',
+        'PlainLoginModule required username "u" password="s3cret";',
+        'PlainLoginModule required username="u" password="a\ns3cret";',
+        'PlainLoginModule required username="u" pass/* */word="s3cret";',
+        'PlainLoginModule required username="u" password="s3cret"; junk',
+        'PlainLoginModule required username="u" password="p"; PlainLoginModule required password="s3cret";',
     ],
 )
 def test_parse_jaas_refuses_without_showing_the_password(text: str) -> None:
@@ -149,6 +168,7 @@ OAUTH = {
     "sasl.oauthbearer.token.endpoint.url": "https://i/token",
 }
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+CLIENT = {"sasl.oauthbearer.client.id": "id", "sasl.oauthbearer.client.secret": "s"}
 KEY = {"sasl.oauthbearer.assertion.private.key.file": "/k.pem", "sasl.oauthbearer.assertion.claim.iss": "me"}
 
 
@@ -162,7 +182,23 @@ KEY = {"sasl.oauthbearer.assertion.private.key.file": "/k.pem", "sasl.oauthbeare
                 "sasl.oauthbearer.scope": "a b",
                 "ssl.ca.location": "/ca.pem",
             },
-            Sasl.oauth_client_credentials("https://i/token", "id", "s", scope="a b", ca_file="/ca.pem"),
+            Sasl.oauth_client_credentials("https://i/token", "id", "s", scope="a b"),  # the system's authorities
+        ),
+        (
+            {
+                "sasl.oauthbearer.client.id": "id",
+                "sasl.oauthbearer.client.secret": "s",
+                "https.ca.location": "/token-ca.pem",
+                "ssl.ca.location": "/ca.pem",
+            },
+            Sasl.oauth_client_credentials("https://i/token", "id", "s", ca_file="/token-ca.pem"),
+        ),
+        (
+            {
+                "sasl.jaas.config": f"{MODULE} clientId='id' clientSecret='s' ssl.protocol='SSL' "
+                "ssl.truststore.location='/token-ca.pem' ssl.truststore.type='PEM';",
+            },
+            Sasl.oauth_client_credentials("https://i/token", "id", "s", ca_file="/token-ca.pem"),
         ),
         (
             {
@@ -212,7 +248,28 @@ def test_a_delegation_token() -> None:
     [
         ({}, "client id or secret .* missing"),
         ({"sasl.oauthbearer.jwt.retriever.class": "JwtBearerJwtRetriever"}, "assertion .* is missing"),
-        ({"sasl.login.callback.handler.class": "com.example.Mine"}, "names a class of Java"),
+        (
+            {"sasl.login.callback.handler.class": "com.example.Mine"},
+            "names a class of Java: in Python, kwire.Sasl.oauth",
+        ),
+        (
+            {"sasl.login.callback.handler.class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"},
+            "kwire.Sasl.aws_msk_iam does the same",
+        ),
+        ({"sasl.oauthbearer.jwt.retriever.class": "com.example.Mine"}, "retriever.class names a class that is not"),
+        ({"sasl.oauthbearer.grant.type": "password"}, "grant.type is 'password': give one of client_credentials"),
+        ({"sasl.oauthbearer.method": "azure"}, "method is 'azure': give one of default, oidc"),
+        ({**CLIENT, "sasl.oauthbearer.header.urlencode": "yes"}, "urlencode is 'yes': give one of true, false"),
+        ({**KEY, "sasl.oauthbearer.assertion.claim.jti.include": "1"}, "jti.include is '1': give one of true"),
+        ({"sasl.jaas.config": f"{MODULE} ssl.truststore.location='/ca.jks';"}, "is no PEM file"),
+        ({"sasl.jaas.config": f"{MODULE} ssl.keystore.location='/k';"}, "no certificate"),
+        (
+            {
+                "sasl.jaas.config": f"{MODULE} ssl.truststore.location='/a' ssl.truststore.type=PEM;",
+                "https.ca.location": "/b",
+            },
+            "mean the same",
+        ),
         ({"sasl.jaas.config": 'PlainLoginModule required username="s3cret";'}, "does not fit"),
     ],
 )

@@ -208,6 +208,14 @@ class TestTlsOptions:
         with pytest.raises(ConfigurationError, match=message):
             Tls(**options)
 
+    @pytest.mark.parametrize("option", ["ca_file", "cert_file", "key_file", "crl_file"])
+    def test_the_text_of_a_pem_file_is_refused_and_not_shown(self, option: str) -> None:
+        text = "-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----\n"
+        options: dict[str, Any] = {"cert_file": "c", option: text}
+        with pytest.raises(ConfigurationError, match=f"{option} is the text of a PEM file") as caught:
+            Tls(**options)
+        assert "s3cret" not in str(caught.value)
+
     def test_paths_may_be_path_objects(self) -> None:
         assert Tls(ca_file=Path("a") / "b") == Tls(ca_file="a/b")  # type: ignore[arg-type]
 

@@ -118,6 +118,9 @@ def changed(**fields: str) -> Callable[[dict[str, str]], bytes]:
         (lambda _: b"{}", 0, "not AWS_MSK_IAM"),
         (lambda _: b"\xff", 0, "not AWS_MSK_IAM"),
         (lambda payload: json.dumps({**payload, "host": 1}).encode(), 0, "not AWS_MSK_IAM"),
+        (lambda _: b"[" * 100_000, 0, "not AWS_MSK_IAM"),
+        (changed(x_amz_signature="\u00e9"), 0, "not AWS_MSK_IAM"),
+        (changed(host="\ud800"), 0, "not AWS_MSK_IAM"),
         (changed(), 900, "900 s old"),
         (changed(), -301, "clock"),
     ],
@@ -193,6 +196,16 @@ def test_credentials_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     assert "planted-secret" not in repr(static)
     with pytest.raises(ConfigurationError):
         Sasl.aws_msk_iam("r", access_key="AK")
+    wrong: list[dict[str, Any]] = [
+        {"access_key": "", "secret_key": ""},
+        {"access_key": "AK", "secret_key": b"planted-secret"},
+        {"access_key": "AK", "secret_key": "s", "session_token": ""},
+        {"session_token": "planted-secret"},
+    ]
+    for options in wrong:  # never botocore's credentials in the place of those
+        with pytest.raises(ConfigurationError, match=r"_key|session_token") as caught:
+            Sasl.aws_msk_iam("r", **options)
+        assert "planted-secret" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="AWS_MSK_IAM"):
         Sasl("AWS_MSK_IAM")
     with pytest.raises(ConfigurationError, match="mechanism is 'PLAIN'"):

@@ -346,6 +346,23 @@ class TestSasl:
         assert type(failed.error) is AuthenticationError  # type: ignore[union-attr]
         assert pipe.requests == []
 
+    def test_what_a_broker_says_cannot_forge_a_log(self) -> None:
+        client, _ = sasl_client_at_authentication("PLAIN")
+        response = SaslAuthenticateResponse(
+            error_code=58, error_message="no\n2026-01-01 ERROR \x1b[2Jforged" + "x" * 30_000, auth_bytes=b""
+        )
+        cause = broken(client.receive(b"".join(encode_response(response, 2, 2)), 0.0))
+        assert "no 2026-01-01 ERROR [2Jforged" in cause.message
+        assert cause.message.isprintable()
+        assert len(cause.message) < 500
+
+    def test_a_user_name_that_kafka_cannot_read_in_scram(self) -> None:
+        client = Session.client(NODE, sasl=Sasl("SCRAM-SHA-256", "zo\u00eb", "secret"))
+        pipe = Pipe(client, Session.broker(apis=APIS, sasl=SaslServer({"zo\u00eb": "secret"})))
+        client.start(0.0)
+        cause = broken(pipe.run())
+        assert "in ASCII only" in str(cause.remedy)
+
     def test_an_unsupported_mechanism_names_those_of_the_broker(self) -> None:
         pipe = make_pipe(sasl="SCRAM-SHA-512")
         pipe.broker = Session.broker(apis=APIS, sasl=SaslServer(USERS, mechanisms=["PLAIN", "SCRAM-SHA-256"]))

@@ -157,6 +157,11 @@ def test_credentials_can_be_pickled_and_show_no_password() -> None:
         ({"service": ""}, "first part"),
         ({"password": "p"}, "without principal"),
         ({"password": "p", "principal": "a", "keytab": "k"}, "with keytab or ccache"),
+        ({"principal": ""}, "principal is empty"),
+        ({"principal": 5}, "principal is int"),
+        ({"keytab": 5}, "keytab is int"),
+        ({"ccache": ""}, "ccache is empty"),
+        ({"principal": "me", "password": b"x"}, "password is bytes"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, Any], message: str) -> None:

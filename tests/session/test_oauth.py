@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kwire.errors import ConfigurationError, LoginError
+from kwire.protocol.headers import decode_response, encode_request
+from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kwire.session import Session
 from kwire.session.sasl import HttpResponse, OAuthValidator, Sasl, SaslError, SaslServer
 from kwire.session.sasl.oauth import (
     OAuthClient,
@@ -116,6 +120,11 @@ class TestTokens:
         with pytest.raises(LoginError):
             token_of(HttpResponse(200, body), NOW, "t")
 
+    def test_no_body_at_all_may_be_a_response_that_was_cut(self) -> None:
+        with pytest.raises(LoginError, match="without access_token") as caught:
+            token_of(HttpResponse(200, b""), NOW, "it")
+        assert caught.value.may_retry
+
     def test_an_expired_token_is_an_error_here(self) -> None:
         with pytest.raises(LoginError, match="has expired 5 s ago"):
             make_token(jwt_for(exp=NOW - 5), NOW, title="t")
@@ -203,10 +212,58 @@ class TestRequests:
             with pytest.raises(LoginError, match="cannot sign"):
                 wrong.tokens.fetch(Tools())
 
-    @pytest.mark.parametrize("url", ["ftp://x/y", "issuer/token", "https://user:pw@issuer/token"])
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "ftp://x/y",
+            "issuer/token",
+            "https://user:hunter2@issuer/token",
+            "ftp://user:hunter2@issuer/token",
+            "https://issuer:99999/token",
+            "https://[issuer/token",
+            "https://issuer/a token",
+            "https://issuer/token\r\nX: y",
+            None,
+        ],
+    )
     def test_urls(self, url: str) -> None:
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(ConfigurationError, match="token_url") as caught:
             Sasl.oauth_client_credentials(url, "id", "secret")
+        assert "hunter2" not in str(caught.value)
+        Sasl.oauth_client_credentials("https://issuer/realms/a@b/token?x=a@b", "id", "secret")
+
+    def test_what_no_request_can_hold_is_refused_at_once(self) -> None:
+        endpoint: dict[str, Any] = {"token_url": URL, "client_id": "id", "client_secret": "secret"}
+        wrong: list[dict[str, Any]] = [{"scope": ["a"]}, {"client_secret": "a\udc80"}]
+        for options in wrong:
+            with pytest.raises(ConfigurationError, match=next(iter(options))):
+                Sasl.oauth_client_credentials(**{**endpoint, **options})
+        wrong = [{"claims": 5}, {"key_password": b"x"}]
+        for options in wrong:
+            with pytest.raises(ConfigurationError, match=next(iter(options))):
+                Sasl.oauth_assertion(URL, private_key="/k.pem", **options)
+        late = Sasl.oauth_client_credentials(URL, "id", lambda: "a\udc80").tokens
+        assert isinstance(late, TokenEndpoint)
+        with pytest.raises(LoginError, match="not UTF-8"):
+            late.fetch(Tools())
+
+    @pytest.mark.parametrize(
+        "content", ["-----BEGIN PRIVATE KEY-----\ns3cret", "eyJhbGciOi.eyJzdWIi.s3cret", '{"s3cret": 1}']
+    )
+    def test_the_content_of_a_file_is_no_path_and_is_not_shown(self, content: str) -> None:
+        makes: tuple[Callable[[], Sasl], ...] = (
+            lambda: Sasl.oauth_file(content),
+            lambda: Sasl.oauth_assertion(URL, file=content),
+            lambda: Sasl.oauth_assertion(URL, private_key=content),
+            lambda: Sasl.oauth_assertion(URL, private_key="/k.pem", template=content),
+        )
+        for make in makes:
+            with pytest.raises(ConfigurationError, match="is the content of a file") as caught:
+                make()
+            assert "s3cret" not in str(caught.value)
+        for wrong in ("", None, 5):
+            with pytest.raises(ConfigurationError, match="give the path of a file"):
+                Sasl.oauth_file(wrong)  # type: ignore[arg-type]
 
 
 class TestRefresh:
@@ -260,6 +317,36 @@ class TestValidation:
         assert not exchange.is_done
         with pytest.raises(SaslError, match=reason):
             exchange.step(b"\x01")
+
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            '{"sub":"alice","exp":NaN}',
+            '{"sub":"alice","exp":Infinity}',
+            '{"sub":"alice","exp":true}',
+            f'{{"sub":"alice","exp":1{"0" * 400}}}',
+            '{"sub":"\\ud800","exp":1700000100}',
+            "[" * 100_000,
+        ],
+    )
+    def test_a_payload_that_no_issuer_makes_is_refused_by_an_error_of_sasl(self, payload: str) -> None:
+        token = f"e30.{base64.urlsafe_b64encode(payload.encode()).decode()}."
+        challenge, exchange = self.exchange(token, allow_unsecured=True)
+        assert json.loads(challenge)["status"] == "invalid_token"
+        assert not exchange.is_done
+        deep = base64.urlsafe_b64encode(b"[" * 100_000).decode()
+        assert not self.exchange(f"{deep}.e30.AAAA")[1].is_done
+
+    def test_a_token_that_ends_later_than_a_response_can_say(self) -> None:
+        server = SaslServer({}, oauth=OAuthValidator(allow_unsecured=True), unix_time=lambda: NOW)
+        session = Session.broker(apis={}, sasl=server)
+        message = f"n,,\x01auth=Bearer {jwt_for(exp=1e30)}\x01\x01".encode()
+        requests = (SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1), (SaslAuthenticateRequest(auth_bytes=message), 2)
+        for number, (request, version) in enumerate(requests):
+            assert session.receive(b"".join(encode_request(request, version, number, None)), 0.0) == []
+        (_, last) = session.frames()
+        _, response = decode_response(b"".join(last), SaslAuthenticateRequest, 2)
+        assert (session.username, response.session_lifetime_ms) == ("alice", 2**63 - 1)
 
     def test_signatures(self) -> None:
         stranger = Issuer(kid="one")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kwire.errors import ConfigurationError, LoginError
+from kwire.session.sasl.exchange import check_path
 
 ALGORITHMS = ("RS256", "ES256", "PS256")
 
@@ -40,6 +41,13 @@ class Assertion:
             raise ConfigurationError(
                 "an assertion needs a file or a private key", remedy="give one of file= and private_key="
             )
+        for option in ("file", "private_key", "template"):
+            if getattr(self, option) is not None:
+                check_path(option, getattr(self, option))
+        if not isinstance(self.claims, Mapping):
+            raise ConfigurationError(f"claims is {type(self.claims).__name__}", remedy='give a dict: {"sub": "me"}')
+        if self.key_password is not None and not isinstance(self.key_password, str):
+            raise ConfigurationError(f"key_password is {type(self.key_password).__name__}", remedy="give a str")
         if self.algorithm not in ALGORITHMS:
             raise ConfigurationError(
                 f"assertion algorithm {self.algorithm!r} is not supported", remedy=f"use {', '.join(ALGORITHMS)}"

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kwire.errors import ConfigurationError, LoginError
-from kwire.session.sasl.exchange import AWS_MSK_IAM, LoginTools, SaslError
+from kwire.session.sasl.exchange import AWS_MSK_IAM, LoginTools, SaslError, parse_json
 from kwire.session.sasl.oauth import Token
 from kwire.version import VERSION
 
@@ -125,7 +125,7 @@ class AwsMskClient:
         if not challenge:
             raise SaslError("the broker did not accept the signed request: its response is empty")
         try:
-            version = json.loads(challenge)["version"]
+            version = parse_json(challenge)["version"]
         except (ValueError, KeyError, TypeError):
             raise SaslError("the response is not that of AWS_MSK_IAM") from None
         if version != _VERSION:
@@ -155,12 +155,12 @@ class AwsMskValidator:
     def verify(self, message: bytes, now: float) -> tuple[str, float]:
         """Return the access key of a valid message, and when its signature ends. Raises SaslError with the reason."""
         try:
-            fields = json.loads(message)
+            fields = parse_json(message)
             given = {name: fields[name] for name in _PAYLOAD_FIELDS}
         except (ValueError, KeyError, TypeError):
             raise SaslError("a message that is not AWS_MSK_IAM") from None
         given |= {name: fields[name] for name in ("x-amz-security-token",) if name in fields}
-        if not all(isinstance(value, str) for value in given.values()):
+        if not all(isinstance(value, str) and value.isascii() for value in given.values()):
             raise SaslError("a message that is not AWS_MSK_IAM")
         if (given["version"], given["action"], given["x-amz-algorithm"]) != (_VERSION, _ACTION, _ALGORITHM):
             raise SaslError("a version, an action or an algorithm that is not known")
@@ -175,7 +175,7 @@ class AwsMskValidator:
         try:
             signed_at = datetime.strptime(given["x-amz-date"], _TIME).replace(tzinfo=UTC).timestamp()
             expires_at = signed_at + int(given["x-amz-expires"])
-        except ValueError:
+        except (ValueError, OverflowError):
             raise SaslError("a time that cannot be read") from None
         if not signed_at - _SKEW_SECONDS <= now < expires_at:
             raise SaslError(f"the signature is {now - signed_at:,.0f} s old, or from a clock that is wrong")

@@ -12,7 +12,7 @@ from kwire.errors import ConfigurationError, LoginError
 from kwire.session.sasl import aws, kerberos, oauth
 from kwire.session.sasl.assertion import Assertion
 from kwire.session.sasl.aws import AwsKeys, AwsMskLogin, AwsMskToken, region_of
-from kwire.session.sasl.exchange import SaslClient
+from kwire.session.sasl.exchange import SaslClient, is_utf8
 from kwire.session.sasl.kerberos import KerberosLogin
 from kwire.session.sasl.oauth import Secret, TokenCallable, TokenEndpoint, TokenResult, TokenSource
 from kwire.session.sasl.scram import HASHES, Nonce, ScramClient
@@ -79,7 +79,7 @@ class Sasl:
         text = self.username + (self.password if isinstance(self.password, str) else "")
         if self.mechanism == "PLAIN" and "\0" in text:
             raise ConfigurationError("SASL PLAIN cannot carry a NUL character in user name or password")
-        if not _is_utf8(text):
+        if not is_utf8(text):
             raise ConfigurationError(
                 f"SASL {self.mechanism} cannot carry user name or password: they are not UTF-8",
                 remedy="check how they were read: environment variables in another encoding become lone surrogates",
@@ -161,7 +161,7 @@ class Sasl:
         if grant not in ("jwt_bearer", "client_credentials"):
             raise ConfigurationError(f"grant is {grant!r}", remedy="use jwt_bearer or client_credentials")
         assertion = Assertion(
-            file, private_key, algorithm, key_password, dict(claims or {}), template, has_id=has_id
+            file, private_key, algorithm, key_password, {} if claims is None else claims, template, has_id=has_id
         )  # fmt: skip
         source = TokenEndpoint(token_url, client_id, assertion=assertion, grant=grant, scope=scope, ca_file=ca_file)
         return cls(oauth.MECHANISM, tokens=source, extensions=extensions or {})
@@ -193,7 +193,15 @@ class Sasl:
             raise ConfigurationError(f"mechanism is {mechanism!r:.60}", remedy="use OAUTHBEARER or AWS_MSK_IAM")
         if (access_key is None) != (secret_key is None):
             raise ConfigurationError("one of access_key and secret_key is missing", remedy="give both or none")
-        keys = AwsKeys(access_key, secret_key, session_token) if access_key and secret_key else None
+        keys = None
+        if access_key is not None and secret_key is not None:
+            for name, key in (("access_key", access_key), ("secret_key", secret_key), ("session_token", session_token)):
+                if (name != "session_token" or key is not None) and (not isinstance(key, str) or not key):
+                    what = "empty" if key == "" else type(key).__name__
+                    raise ConfigurationError(f"{name} is {what}", remedy="give a str, or neither key for botocore's")
+            keys = AwsKeys(access_key, secret_key, session_token)
+        elif session_token is not None:
+            raise ConfigurationError("session_token is given without keys", remedy="give access_key and secret_key")
         if mechanism == aws.MECHANISM:
             return cls(mechanism, tokens=AwsMskLogin(region, profile, keys))
         return cls(mechanism, tokens=AwsMskToken(region or region_of(), profile, keys))
@@ -259,8 +267,6 @@ class Sasl:
 
     def password_client(self, password: str, nonce: Nonce = new_nonce) -> SaslClient:
         """Return a new exchange of a mechanism with passwords. Raises LoginError for one that cannot be sent."""
-        if not _is_utf8(password):
-            raise LoginError(f"the password of {self.identity} is not UTF-8", remedy="check how it was read")
         if self.mechanism == "PLAIN":
             if "\0" in password:
                 raise LoginError(f"SASL PLAIN cannot carry the NUL character in the password of {self.identity}")
@@ -281,14 +287,6 @@ class Sasl:
             "extensions": tuple(self.extensions),
             "is_delegation_token": self.is_delegation_token,
         }
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class PlainClient:

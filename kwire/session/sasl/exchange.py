@@ -6,20 +6,63 @@ instead of a message; who drives the exchange begins it, and goes on with its re
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from kwire.errors import KwireError
+from kwire.errors import ConfigurationError, KwireError
 
 T = TypeVar("T")
 
 # The mechanisms that the handshake treats in a way of their own.
 GSSAPI = "GSSAPI"
 AWS_MSK_IAM = "AWS_MSK_IAM"
+_TEXT_MAX = 300  # of a peer's text in an error
+# PEM, a JWT, a JSON object.
+_CONTENT = re.compile(r"-----BEGIN|^\s*eyJ[\w-]+\.[\w-]+\.|^\s*\{|\n")
 
 
 class SaslError(Exception):
     """The exchange cannot succeed. `args[0]` says why, without a secret."""
+
+
+def on_one_line(text: str) -> str:
+    """Return the start of a peer's text, for an error, without line ends and control characters: it may forge a log."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text[:_TEXT_MAX]).split())
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Return the value of a peer's JSON. Raises ValueError, also for one that is nested too deeply."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether a text has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_path(option: str, path: object) -> None:
+    """Raise ConfigurationError for what is no path, such as the content of the file: no error or repr may show it."""
+    if isinstance(path, os.PathLike):
+        return
+    if not isinstance(path, str) or not path:
+        what = "empty" if path == "" else type(path).__name__
+        raise ConfigurationError(f"{option} is {what}", remedy="give the path of a file")
+    if _CONTENT.search(path):
+        raise ConfigurationError(
+            f"{option} is the content of a file, not its path",
+            remedy="write it into a file that only you can read, and give its path; a token may come from a function, "
+            "by kwire.Sasl.oauth",
+        )
 
 
 class Deferred(NamedTuple):

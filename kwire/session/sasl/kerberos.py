@@ -70,6 +70,17 @@ class KerberosLogin:
             raise ConfigurationError(
                 f"service is {self.service!r}", remedy='give the first part of the brokers\' principal, such as "kafka"'
             )
+        for option in ("principal", "keytab", "ccache"):
+            value = getattr(self, option)
+            if option != "principal" and isinstance(value, os.PathLike):
+                object.__setattr__(self, option, os.fspath(value))
+            elif value is not None and (not isinstance(value, str) or not value):
+                what = "empty" if value == "" else type(value).__name__
+                raise ConfigurationError(f"{option} is {what}", remedy="give a str")
+        if self.password is not None and not isinstance(self.password, str) and not callable(self.password):
+            raise ConfigurationError(
+                f"password is {type(self.password).__name__}", remedy="give a str, or a function that returns one"
+            )
         if self.password is not None and self.principal is None:
             raise ConfigurationError("password is given without principal", remedy="give both")
         if self.password is not None and (self.keytab is not None or self.ccache is not None):

@@ -19,7 +19,15 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from kwire.errors import ConfigurationError, LoginError
 from kwire.session.sasl.assertion import Assertion
-from kwire.session.sasl.exchange import HttpResponse, LoginTools, SaslError
+from kwire.session.sasl.exchange import (
+    HttpResponse,
+    LoginTools,
+    SaslError,
+    check_path,
+    is_utf8,
+    on_one_line,
+    parse_json,
+)
 
 MECHANISM = "OAUTHBEARER"
 _EXTENSION_NAME = re.compile(r"[A-Za-z]+")
@@ -28,7 +36,6 @@ _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750
 _GOOD = (200, 201)
 # A server that says one of these says it again: the request or the credentials are wrong (as in Java's client).
 _FINAL = frozenset({*range(400, 408), *range(409, 416), 501, 505})
-_TEXT_MAX = 300  # of a server's text in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,7 @@ class TokenCallable:
                 remedy="see the traceback of __cause__",
             ) from error
         value, expires_at = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-        if not isinstance(value, str) or (expires_at is not None and _number(expires_at) is None):
+        if not isinstance(value, str) or (expires_at is not None and number_of(expires_at) is None):
             raise LoginError(
                 f"the token callable returned {type(result).__name__}",
                 remedy="return the token as str, or (token, when it expires in seconds since 1970)",
@@ -95,6 +102,9 @@ class TokenFile:
     """A file that holds the token, such as a Kubernetes service account's. It is read again for each refresh."""
 
     path: str
+
+    def __post_init__(self) -> None:
+        check_path("path", self.path)
 
     @property
     def title(self) -> str:
@@ -139,11 +149,20 @@ class TokenEndpoint:
     ca_file: str | None = None
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f"token_url is {self.url!r}", remedy="give a URL that begins with https://")
-        if parts.username or parts.password:
+        if not isinstance(self.url, str):
+            raise ConfigurationError(f"token_url is {type(self.url).__name__}", remedy="give a URL, a str")
+        if re.match(r"[^/?#]*//[^/?#]*@", self.url):
             raise ConfigurationError("token_url holds a user name or password", remedy="give client_id, client_secret")
+        if not _is_http(self.url):
+            raise ConfigurationError(
+                f"token_url is {self.url!r}", remedy="give a URL that begins with https://, in ASCII without spaces"
+            )
+        if self.scope is not None and not isinstance(self.scope, str):
+            raise ConfigurationError(
+                f"scope is {type(self.scope).__name__}", remedy="give a str, with a space between several"
+            )
+        if isinstance(self.client_secret, str) and not is_utf8(self.client_secret):
+            raise ConfigurationError("client_secret is not UTF-8", remedy="check how it was read")
 
     @property
     def title(self) -> str:
@@ -189,6 +208,16 @@ class TokenEndpoint:
         return base64.b64encode(":".join(names).encode()).decode()
 
 
+def _is_http(url: str) -> bool:
+    """Return whether the standard library can send a request to a URL."""
+    try:
+        parts = urlsplit(url)
+        is_known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return is_known and re.fullmatch(r"[!-~]+", url) is not None
+
+
 def secret_text(secret: Secret, tools: LoginTools, name: str) -> str:
     """Return a secret, which may be a callable. Raises LoginError."""
     if isinstance(secret, str):
@@ -205,6 +234,8 @@ def secret_text(secret: Secret, tools: LoginTools, name: str) -> str:
         ) from error
     if not isinstance(text, str):
         raise LoginError(f"the callable of {name} returned {type(text).__name__}", remedy="return a str")
+    if not is_utf8(text):
+        raise LoginError(f"the callable of {name} returned a text that is not UTF-8", remedy="check how it was read")
     return text
 
 
@@ -231,17 +262,21 @@ def token_of(response: HttpResponse, now: float, title: str) -> Token:
             else "check the credentials and the scope, and see the server's log",
         )
     try:
-        fields = json.loads(response.body)
+        fields = parse_json(response.body)
     except ValueError:
         fields = None
     value = fields.get("access_token") if isinstance(fields, dict) else None
     if not isinstance(fields, dict) or not isinstance(value, str) or not value:
         raise LoginError(
             f"{title} responded with status {response.status}, but without access_token in JSON",
+            may_retry=not response.body,  # the standard library takes a response that was cut in its head for empty
             remedy="check that the URL is the token endpoint",
         )
     given = fields.get("expires_in")
-    expires_in = _number(int(given) if isinstance(given, str) and given.isascii() and given.isdigit() else given)
+    if isinstance(given, str) and given.isascii() and given.isdigit():
+        expires_in: float | None = float(given)
+    else:
+        expires_in = number_of(given)
     # A relative time does not depend on the server's clock.
     expires_at = None if expires_in is None else now + expires_in
     return make_token(value, now, expires_at=expires_at, title=title)
@@ -253,7 +288,7 @@ def make_token(value: str, now: float, *, expires_at: float | None = None, title
     if not _TOKEN.fullmatch(value):
         raise LoginError(f"{title} gave a text that is no token", remedy="a token has no spaces and no line ends")
     claims = unverified_claims(value)
-    issued_at, end = _number(claims.get("iat")), _number(claims.get("exp")) if expires_at is None else expires_at
+    issued_at, end = number_of(claims.get("iat")), number_of(claims.get("exp")) if expires_at is None else expires_at
     if end is None or isnan(end):  # a NaN is never reached, nor ahead
         raise LoginError(
             f"{title} gave a token without a time of expiry",
@@ -276,7 +311,7 @@ def unverified_claims(token: str) -> dict[str, Any]:
     if len(parts) != 3:
         return {}
     try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        claims = parse_json(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (ValueError, binascii.Error):
         return {}
     return claims if isinstance(claims, dict) else {}
@@ -288,21 +323,27 @@ def unsecured_jwt(claims: Mapping[str, Any]) -> str:
     return b".".join([*parts, b""]).decode()
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+def number_of(value: object) -> float | None:
+    """Return a number of JSON; None for anything else, and for an integer that no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _server_text(body: bytes) -> str:
     """Return what a server says in an error: the fields of RFC 6749 5.2, else the start of the text."""
     text = body.decode("utf-8", "replace")
     try:
-        fields = json.loads(text)
+        fields = parse_json(text)
     except ValueError:
         fields = None
     if isinstance(fields, dict) and "error" in fields:
         text = ": ".join(str(fields[name]) for name in ("error", "error_description") if fields.get(name))
-    text = " ".join(text.split())
-    return f": {text[:_TEXT_MAX]}" if text else ""
+    text = on_one_line(text)
+    return f": {text}" if text else ""
 
 
 # -- the exchange
@@ -340,7 +381,7 @@ class OAuthClient:
             self.is_done = True
             self._on_result(True)
             return None
-        self.refusal = " ".join(challenge.decode("utf-8", "replace").split())[:_TEXT_MAX]
+        self.refusal = on_one_line(challenge.decode("utf-8", "replace")) or "without a reason"
         self._on_result(False)
         return b"\x01"
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from kwire.errors import ConfigurationError
-from kwire.session.sasl.exchange import SaslError
-from kwire.session.sasl.oauth import parse_client_message, unverified_claims
+from kwire.session.sasl.exchange import SaslError, is_utf8
+from kwire.session.sasl.oauth import number_of, parse_client_message, unverified_claims
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA")
 _SKEW_SECONDS = 30.0
@@ -52,14 +53,14 @@ class OAuthValidator:
     def claims(self, token: str, now: float) -> dict[str, Any]:
         """Return the claims of a valid token; raise SaslError with the reason for any other."""
         claims = self._verified(token)
-        expires_at = claims.get("exp")
-        if not isinstance(expires_at, (int, float)):
+        expires_at = number_of(claims.get("exp"))
+        if expires_at is None or not isfinite(expires_at):
             raise SaslError("the token has no time of expiry")
         if expires_at + _SKEW_SECONDS <= now:
             raise SaslError(f"the token has expired {now - expires_at:,.0f} s ago")
         for name in ("nbf", "iat"):
-            start = claims.get(name)
-            if isinstance(start, (int, float)) and start - _SKEW_SECONDS > now:
+            start = number_of(claims.get(name))
+            if start is not None and start - _SKEW_SECONDS > now:
                 raise SaslError(f"the token is not valid yet ({name} is {start - now:,.0f} s ahead)")
         if self.issuer is not None and claims.get("iss") != self.issuer:
             raise SaslError(f"the token's issuer is {claims.get('iss')!r}")
@@ -68,7 +69,7 @@ class OAuthValidator:
         if self.scope is not None and self.scope not in _texts(claims.get("scope")):
             raise SaslError(f"the token lacks the scope {self.scope!r}")
         principal = claims.get(self.principal_claim)
-        if not isinstance(principal, str) or not principal:
+        if not isinstance(principal, str) or not principal or not is_utf8(principal):
             raise SaslError(f"the token has no claim {self.principal_claim!r}")
         return claims
 
@@ -86,7 +87,7 @@ class OAuthValidator:
             key = self._key(jwt.get_unverified_header(token).get("kid"))
             unchecked = {f"verify_{name}": False for name in ("exp", "nbf", "iat", "aud", "iss", "sub", "jti")}
             return dict(jwt.decode(token, key, algorithms=list(_ALGORITHMS), options=unchecked))  # type: ignore[arg-type]
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, RecursionError) as error:  # the second for JSON that is nested too deeply
             raise SaslError(f"the token cannot be verified: {error}") from None
 
     def _key(self, kid: str | None) -> Any:

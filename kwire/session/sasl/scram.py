@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kwire.session.sasl.exchange import SaslError
+from kwire.session.sasl.exchange import SaslError, on_one_line
 
 # RFC 7677 and Kafka require at least 4096. The upper bound protects the loop from a hostile broker.
 ITERATIONS_MIN = 4096
@@ -99,7 +99,7 @@ class ScramClient:
     def _verify(self, final: bytes, expected: bytes) -> None:
         fields = _fields(_text(final))
         if "e" in fields:
-            raise SaslError(f"the broker rejected it: {fields['e']}")
+            raise SaslError(f"the broker rejected it: {on_one_line(fields['e'])}")
         if not hmac.compare_digest(_decoded(_need(fields, "v")), expected):
             raise SaslError("the broker could not prove that it knows the password: it is not the right broker")
         self.is_done = True
@@ -141,6 +141,8 @@ class ScramServer:
         if "m" in fields:
             raise SaslError("the client requires an unknown extension")
         self.username = _unescaped(_need(fields, "n"))
+        if not self.username.isascii() or "\0" in self.username:  # Kafka's brokers cannot read such a message
+            raise SaslError("a user name that is not ASCII")
         self._nonce = _need(fields, "r") + self._nonce
         if self._token is not None and self._first_bare.endswith(_TOKEN_AUTH):
             stored, self.username, self.expires_at = self._token(self.username)

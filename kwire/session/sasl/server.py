@@ -183,7 +183,7 @@ class _PlainExchange:
         given = password.encode("utf-8", "replace")
         # Compare in any case, so that the duration does not reveal whether the user exists.
         fits = hmac.compare_digest((expected or "").encode(), given)
-        if expected is None or not fits:
+        if expected is None or not fits or not password:  # an empty one is refused by Kafka, too
             raise SaslError("invalid credentials")
         self.username = username
         self.is_done = True
