@@ -70,6 +70,13 @@ _MAX_SIZE = 2**31 - 1
 _WHOLE = bytes, bytearray, memoryview
 
 
+def _parts(frame: Any) -> Sequence[BytesLike]:
+    """Return a frame in parts; raise TypeError for what is none, such as an iterator, which can be read only once."""
+    if isinstance(frame, (list, tuple)) or (isinstance(frame, Sequence) and not isinstance(frame, str)):
+        return frame
+    raise TypeError(f"{frame!r:.60} is no frame")
+
+
 class SendQueue:
     """Frames to be written, as a stream of pieces for vectored writes."""
 
@@ -82,8 +89,11 @@ class SendQueue:
         self._done = 0  # bytes ever removed by `advance`
 
     def push(self, frame: Frame) -> None:
-        """Queue a frame after its size. Its bytes must not change until `advance` has returned the frame."""
-        parts: Sequence[BytesLike] = [frame] if isinstance(frame, _WHOLE) else frame  # pyright: ignore[reportAssignmentType]
+        """Queue a frame after its size. Its bytes must not change until `advance` has returned the frame.
+
+        Raises TypeError for what is no frame, and EncodeError for one that is too large.
+        """
+        parts: Sequence[BytesLike] = [frame] if isinstance(frame, _WHOLE) else _parts(frame)  # pyright: ignore[reportAssignmentType]
         size, pieces = 0, []
         first = small = bytearray(SIZE.size)
         for part in parts:

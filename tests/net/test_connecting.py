@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import threading
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -35,6 +36,17 @@ from tests.net.harness import (
 def jumping(**options: object) -> Driver:
     """Return a driver on virtual time that skips every wait, for tests without an active peer."""
     return Driver(clock=VirtualClock(1000.0, autojump=True), random=Random(1), **options)
+
+
+class HeldResolver(FakeResolver):
+    """Leave each name to the test, which calls `done`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[Callable[[Outcome], None]] = []
+
+    def resolve(self, host: str, port: int, done: Callable[[Outcome], None]) -> None:
+        self.done.append(done)
 
 
 class TestAddresses:
@@ -121,6 +133,28 @@ class TestAddresses:
             finally:
                 driver.close()
                 blackhole.close()
+
+    def test_an_attempt_that_succeeded_before_a_late_poll(self) -> None:
+        clock, held = VirtualClock(1000.0), HeldResolver()
+        with running(clock=clock, resolver=held, connect_timeout_ms=5000) as (driver, peer):
+            driver.selector.connect(1, "broker", peer.address[1])
+            driver.poll()
+            held.done[0]([Address(socket.AF_INET, peer.address)])
+            clock.advance(6.0)
+            driver.poll()  # the name has its address
+            clock.advance(6.0)
+            driver.poll()  # the address has its connection
+            assert (driver.connected, driver.disconnected) == ([1], [])
+
+    def test_an_attempt_that_was_refused_before_a_late_poll(self) -> None:
+        clock, held = VirtualClock(1000.0), HeldResolver()
+        with running(clock=clock, resolver=held, connect_timeout_ms=5000) as (driver, _):
+            driver.selector.connect(1, "broker", 9092)
+            driver.poll()
+            held.done[0]([Address(socket.AF_INET, closed_port())])
+            driver.poll()
+            clock.advance(6.0)
+            assert "Connection refused" in str(driver.cause(1))
 
     def test_connecting_times_out(self) -> None:
         blackhole = Blackhole()
@@ -362,6 +396,41 @@ class TestIdleness:
             assert driver.selector.next_attempt_at(1) == 0.0
             assert peer.recv(1) == b""
 
+    def test_bytes_that_wait_in_the_socket_count_although_the_poll_is_late(self) -> None:
+        clock = VirtualClock(1000.0)
+        with joined(clock=clock, idle_timeout_ms=60_000) as (driver, peer):
+            peer.sendall(framed(b"waits"))
+            clock.advance(61.0)
+            driver.poll()
+            assert (driver.frames(1), driver.disconnected) == ([b"waits"], [])
+            clock.advance(59.0)
+            driver.poll()
+            assert driver.disconnected == []
+
+    def test_the_end_of_the_stream_is_the_cause_although_the_poll_is_late(self) -> None:
+        clock = VirtualClock(1000.0)
+        with joined(clock=clock, idle_timeout_ms=60_000) as (driver, peer):
+            peer.sendall(framed(b"last"))
+            peer.shutdown(socket.SHUT_WR)
+            clock.advance(61.0)
+            drive(lambda: bool(driver.disconnected), driver)
+            assert driver.frames(1) == [b"last"]
+            assert "the peer closed the connection" in driver.disconnected[0].cause.message
+
+    def test_a_large_frame_that_comes_slowly(self) -> None:
+        clock, whole = VirtualClock(1000.0), framed(bytes(8_000_000))
+        with joined(clock=clock, idle_timeout_ms=60_000) as (driver, peer):
+            peer.sendall(whole[:600_000])
+            drive(lambda: driver.selector._links[1]._low_watermark > 1, driver)  # type: ignore[union-attr]
+            for at in range(600_000, 900_000, 100_000):  # fewer than wake the selector
+                peer.sendall(whole[at : at + 100_000])
+                clock.advance(61.0)
+                driver.poll()
+            assert driver.disconnected == []
+            clock.advance(61.0)
+            driver.poll()
+            assert driver.disconnected[0].is_idle
+
     def test_a_connection_with_bytes_to_write_is_not_idle(self) -> None:
         clock = VirtualClock(1000.0)
         with joined(clock=clock, idle_timeout_ms=60_000) as (driver, _):
@@ -418,6 +487,12 @@ class TestArguments:
             ([(1, b"good"), (1,)], r"sends\[1\] is \(1,\)"),
             ([(1, b"good"), (1, "text")], r"sends\[1\]: frame is 'text': give bytes"),
             ([(1, None)], r"sends\[0\]: frame is None"),
+            ([(1, "")], r"sends\[0\]: frame is ''"),
+            ([(1, iter([b"a"]))], r"sends\[0\]: frame is <list_iterator"),
+            ([(1, memoryview(b"abcd")[::2])], r"sends\[0\]: frame is <memory.*: give bytes, or a list of them; memory"),
+            ([("waits", memoryview(b"abcd")[::2])], r"sends\[0\]: frame is <memory"),
+            ([("waits", [memoryview(b"abcd")[::2]])], r"sends\[0\]: frame is \[<memory"),
+            ([("waits", iter([b"a"]))], r"sends\[0\]: frame is <list_iterator"),
             ([("waits", "text")], r"sends\[0\]: frame is 'text'"),
             ([("waits", [b"a", "b"])], r"sends\[0\]: frame is \[b'a', 'b'\]"),
             ([("nowhere", "text")], r"sends\[0\]: frame is 'text'"),
@@ -437,6 +512,17 @@ class TestArguments:
     def test_timeout(self, timeout: Any) -> None:
         with joined() as (driver, _), pytest.raises(TypeError, match=r"timeout is .*: give seconds, or None"):
             driver.poll([], timeout)
+
+    def test_a_timeout_that_is_no_time(self) -> None:
+        with joined() as (driver, _), pytest.raises(ValueError, match="timeout is nan: give seconds, or None"):
+            driver.poll([], float("nan"))
+
+    @pytest.mark.parametrize("seconds", [40 * 86_400.0, 1e30])
+    def test_waits_that_are_longer_than_the_system_takes(self, seconds: float) -> None:
+        with joined(idle_timeout_ms=seconds * 1000) as (driver, _):
+            for timeout in (None, seconds):
+                driver.selector.wakeup()
+                assert driver.poll([], timeout) == []
 
     @pytest.mark.parametrize(
         "options",
@@ -574,6 +660,10 @@ class TestTheEnd:
             lambda s: s.connect(1, "x", 1),
             lambda s: s.disconnect(1),
             lambda s: s.listen("127.0.0.1", 0),
+            lambda s: s.stop_listening(("127.0.0.1", 9092)),
+            lambda s: s.send_raw(1, b"x"),
+            lambda s: s.pause(1),
+            lambda s: s.peername(1),
         ],
     )
     def test_every_call_after_close_raises(self, call: object) -> None:
@@ -618,6 +708,27 @@ class TestListening:
                 driver.selector.listen("256.256.256.256", 0)
         finally:
             driver.close()
+
+    @pytest.mark.parametrize(
+        ("host", "port", "message"),
+        [
+            ("127.0.0.1", 70_000, "127.0.0.1:70000: no such port"),
+            ("127.0.0.1", -1, "no such port"),
+            ("127.0.0.1", 10**30, "no such port"),
+            ("a" * 64, 0, "not a host name"),
+        ],
+    )
+    def test_on_what_is_no_address(self, host: str, port: int, message: str) -> None:
+        driver = Driver()
+        try:
+            with pytest.raises(ConnectError, match=message):
+                driver.selector.listen(host, port)
+        finally:
+            driver.close()
+
+    def test_only_a_listener_is_stopped(self) -> None:
+        with joined() as (driver, _), pytest.raises(ValueError, match=r"no listener has the address \('a', 1\)"):
+            driver.selector.stop_listening(("a", 1))
 
     def test_it_pauses_without_free_file_descriptors(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = VirtualClock(1000.0)

@@ -201,6 +201,14 @@ class TestSending:
             drive(lambda: len(driver.sent) == 2, driver)
             assert [read_frame(sock), read_frame(sock)] == [b"early", b"and earlier"]
 
+    def test_too_large_before_the_connection_is_there(self) -> None:
+        half = memoryview(bytes(2**20))
+        with running() as (driver, peer):
+            driver.selector.connect(1, *peer.address)
+            with pytest.raises(EncodeError, match="does not fit four bytes"):
+                driver.poll([(1, b"fine"), (1, [half] * 2048)])
+            assert read_frame(_accepted(driver, peer)) == b"fine"
+
     def test_to_a_node_that_has_no_connection(self) -> None:
         with joined() as (driver, _):
             driver.poll([("nobody", b"1"), (1, b"arrives"), ("nobody", b"2")])
@@ -208,6 +216,11 @@ class TestSending:
             assert (lost.node, lost.unsent) == ("nobody", 2)
             assert "connect to the node first" in str(lost.cause)
             assert [sent.node for sent in driver.sent] == [1]
+
+
+def _accepted(driver: Driver, peer: Peer) -> socket.socket:
+    drive(lambda: bool(driver.connected), driver)
+    return peer.accept()
 
 
 LIARS = [
