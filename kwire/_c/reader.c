@@ -225,6 +225,9 @@ reader_cut(PyObject *object, PyObject *wanted)
         }
         self->last_offset = where.offset;
     }
+    else {
+        self->behind += made->count;
+    }
     return (PyObject *)made;
 }
 
@@ -365,7 +368,12 @@ static PyObject *
 reader_last_offset(PyObject *object, void *Py_UNUSED(closure))
 {
     reader *self = (reader *)object;
-    return self->handed == 0 ? Py_NewRef(Py_None) : PyLong_FromLongLong(self->last_offset);
+    layout where;
+    for (; self->behind > 0; self->behind--) { /* the last records were cut off, and nobody has asked before */
+        next_layout(&self->on, &where);
+        self->last_offset = where.offset;
+    }
+    return self->handed == 0 || self->is_unread ? Py_NewRef(Py_None) : PyLong_FromLongLong(self->last_offset);
 }
 
 static PyObject *
@@ -373,6 +381,7 @@ reader_stop(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     reader *self = (reader *)object;
     PyObject *position = reader_position(object, NULL);
+    self->is_unread |= self->handed == 0;
     self->handed = self->count;
     return position;
 }

@@ -92,6 +92,31 @@ def test_the_position_moves_with_the_records_returned(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("steps", [[4], [9], [0, 4], [1, 3], [2, 2, 5], [3, 0, 1]])
+def test_the_last_offset_after_all_were_cut_off(name: str, steps: list[int]) -> None:
+    given: list[NewRecord] = [(NOON, None, b"v", ())] * 4
+    offsets, cursor = [100, 102, 105, 109], open_over(name, given, deltas=[0, 2, 5, 9])
+    pieces = [cursor.cut(step) for step in steps]
+    assert (cursor.last_offset, len(cursor)) == (109, 0)
+    assert [row[0] for piece in pieces for row in piece.rows()] == offsets
+    cursor = open_over(name, given, deltas=[0, 2, 5, 9])
+    for step in steps:
+        cursor.cut(step)
+        returned = 4 - len(cursor)
+        assert cursor.last_offset == (offsets[returned - 1] if returned else None)
+    cursor = open_over(name, given, deltas=[0, 2, 5, 9])
+    next(cursor)
+    cursor.cut(9)
+    assert (cursor.stop(), cursor.last_offset) == (110, 109)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_a_reader_that_stopped_before_its_first_record_returned_none(name: str) -> None:
+    cursor = open_over(name, [(NOON, None, b"v", ())] * 2)
+    assert (cursor.stop(), cursor.last_offset, len(cursor)) == (100, None, 0)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
 @pytest.mark.parametrize(
     ("deltas", "position", "expected"),
     [
