@@ -487,6 +487,21 @@ get_source(PyObject *module, PyObject *kind, PyObject *topic, PyObject *partitio
     return is_kind;
 }
 
+/* Export the data of a reader; return 0 if Python must handle it, -1 with an exception. What was validated must not
+ * change: Python copies memory that its owner may write to. */
+static int
+get_constant(PyObject *object, Py_buffer *data)
+{
+    if (PyObject_GetBuffer(object, data, PyBUF_SIMPLE) < 0) {
+        return -1;
+    }
+    if (!data->readonly) {
+        PyBuffer_Release(data);
+        return 0;
+    }
+    return 1;
+}
+
 /* Create a reader, which owns the buffer even after an error; the caller sets the other fields. */
 static reader *
 new_reader(PyObject *module, const source *by, Py_buffer *data)
@@ -538,8 +553,9 @@ open_reader(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return is_reader < 0 ? NULL : Py_NewRef(Py_None);
     }
     Py_buffer data;
-    if (PyObject_GetBuffer(args[6], &data, PyBUF_SIMPLE) < 0) {
-        return NULL;
+    int has_data = get_constant(args[6], &data);
+    if (has_data <= 0) {
+        return has_data < 0 ? NULL : Py_NewRef(Py_None);
     }
     int is_right = 0;
     if (pos >= 0 && pos <= data.len && data.len <= INT32_MAX && count >= 0 &&
@@ -582,8 +598,9 @@ open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return is_reader < 0 ? NULL : Py_NewRef(Py_None);
     }
     Py_buffer data;
-    if (PyObject_GetBuffer(args[4], &data, PyBUF_SIMPLE) < 0) {
-        return NULL;
+    int has_data = get_constant(args[4], &data);
+    if (has_data <= 0) {
+        return has_data < 0 ? NULL : Py_NewRef(Py_None);
     }
     stretch found = {0};
     bytes_t bytes = data.buf;

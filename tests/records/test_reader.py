@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from kwire.protocol.headers import decode_request, decode_response
 from kwire.protocol.messages.fetch import FetchRequest
-from kwire.records import decode_batches, v2
+from kwire.records import decode_batches, encode_batch, v2
 from kwire.records.rows import NewRecord
 from tests.wire.speedups import accelerated, needs_c, python, run_in_new_process, speedups
 
@@ -108,6 +108,25 @@ def test_the_last_offset_after_all_were_cut_off(name: str, steps: list[int]) -> 
     next(cursor)
     cursor.cut(9)
     assert (cursor.stop(), cursor.last_offset) == (110, 109)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_memory_that_is_written_to_later(name: str) -> None:
+    """The C reader does not check again what it has checked once, so it leaves such memory to Python, which copies."""
+    given: list[NewRecord] = [(NOON, b"k", b"value", (("h", b"x"),))] * 1000
+    data = bytearray(python.encode_records(given, NOON))
+    where = wire(name).kind, "t", 3, 1, 100, 1100
+    cursor = wire(name).loops.open_reader(*where, data, 0, len(given), 100, NOON, len(given), None)
+    data[:] = b"\xff" * len(data)
+    assert [seen(record)[2:7] for record in cursor] == [(100 + n, NOON, 1, b"k", b"value") for n in range(1000)]
+
+
+@needs_c
+def test_consecutive_batches_in_memory_that_is_written_to_are_left_to_python() -> None:
+    batch = encode_batch([(NOON, None, b"v", ())])
+    for data, is_read in ((batch, True), (memoryview(batch), True), (bytearray(batch), False)):
+        found = speedups().open_batches(wire("c").kind, "t", 3, 0, data, 0, True, 1)
+        assert (found is not None) is is_read
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
