@@ -73,6 +73,8 @@ _Link: TypeAlias = Dial | Channel
 _BUFFER_BYTES = 256 * 1024
 # The longest wait of one select: epoll takes no more than 24 days. A poll that waits longer returns early.
 _WAIT_SECONDS_MAX = 24 * 60 * 60.0
+# Back-offs are swept when they are more than this and twice as many as after the last sweep.
+_BACKOFFS_KEPT = 1024
 # The pause of a listener after the process has run out of file descriptors: until then it would be ready all the time.
 _ACCEPT_PAUSE_SECONDS = 0.1
 
@@ -176,6 +178,7 @@ class KafkaSelector:
         self._timers = Timers()
         self._link_timers: dict[_Link, Timer] = {}
         self._backoffs: dict[Node, ReconnectBackoff] = {}
+        self._backoffs_swept_at = _BACKOFFS_KEPT  # so many
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._buffer = bytearray(_BUFFER_BYTES)
         self._peers = count(1)
@@ -655,8 +658,18 @@ class KafkaSelector:
 
     def _backoff_of(self, node: Node) -> ReconnectBackoff:
         if node not in self._backoffs:
+            if len(self._backoffs) >= self._backoffs_swept_at:
+                self._sweep_backoffs(self._clock.now())
             self._backoffs[node] = ReconnectBackoff(self._backoff, self._random)
         return self._backoffs[node]
+
+    def _sweep_backoffs(self, now: float) -> None:
+        """Forget nodes that nobody has tried for long: a program may name each of its attempts anew."""
+        recent = now - self._backoff.max_ms / 1000
+        for node in [node for node, backoff in self._backoffs.items() if backoff.ready_at <= recent]:
+            if node not in self._links:
+                del self._backoffs[node]
+        self._backoffs_swept_at = max(_BACKOFFS_KEPT, 2 * len(self._backoffs))
 
     def _channel(self, node: Node) -> Channel:
         self._check_usable()

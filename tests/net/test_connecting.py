@@ -299,6 +299,22 @@ class TestBackoff:
         finally:
             driver.close()
 
+    def test_nodes_that_nobody_tries_again_are_forgotten(self) -> None:
+        driver = jumping()
+        try:
+            for number in range(2000):
+                driver.selector.connect(number, "", 9092)  # which fails at once
+                if number % 20 == 0:
+                    driver.selector.connect("again", "", 9092)
+                driver.poll(timeout=0)
+                while "again" in driver.selector.nodes:
+                    driver.poll(timeout=60)
+            assert len(driver.disconnected) == 2100
+            assert len(driver.selector._backoffs) <= 1024
+            assert driver.selector._backoffs["again"].failures == 100
+        finally:
+            driver.close()
+
     def test_is_over_with_the_first_frame(self) -> None:
         clock = VirtualClock(1000.0)
         with running(clock=clock) as (driver, peer):
