@@ -326,6 +326,10 @@ class Channel:
         else:
             self.wants = (0 if self._is_paused else READ) | (WRITE if is_waiting else 0)
 
+    def stalled(self, seconds: float) -> NodeError | None:
+        """Return the error for a peer that sent nothing for so long in the middle of a frame; None between frames."""
+        return self._cut(f"the peer sent nothing for {seconds:g} s") if self._reader.progress is not None else None
+
     def timeout_error(self) -> NodeError:
         """Return the error for a TLS handshake that took too long."""
         assert self._tls is not None
@@ -416,7 +420,7 @@ class Channel:
             reason = f"{reason} in the middle of a frame, {got:,} of {size:,} bytes in"
         remedy = None
         if self._reader.frames_read == 0 and not self.is_accepted:
-            reason = f"{reason}, before it had sent anything"
+            reason = reason if progress is not None else f"{reason}, before it had sent anything"
             remedy = _NOT_OURS
         return DisconnectedError(reason, broker=self.broker, remedy=remedy)
 

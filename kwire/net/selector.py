@@ -131,7 +131,8 @@ class KafkaSelector:
         clock, random            the clock and the random numbers, for tests: see `VirtualClock`
         max_frame_bytes          a larger frame ends its connection
         connect_timeout_ms       the limit of one attempt: name resolution, all addresses and TLS handshake together
-        idle_timeout_ms          a connection that was not used for this time is closed; `is_idle` is then true
+        idle_timeout_ms          a connection that was not used for this time is closed; `is_idle` is then true, except
+                                 in the middle of a frame, where the peer is at fault
         reconnect_backoff_ms     the wait before the first attempt after a failure. It doubles with each failure, with
                                  20 % jitter, up to reconnect_backoff_ms_max, and ends when the node sends a frame
         read_bytes_per_poll      the most that one poll reads from one node, so that a fast node does not starve others
@@ -617,6 +618,10 @@ class KafkaSelector:
             self._set_timer(channel, later, partial(self._idle, channel))
             return
         node = self._nodes[channel]
+        stalled = channel.stalled(self._idle_timeout)
+        if stalled is not None:
+            self._fail(node, stalled)
+            return
         cause = DisconnectedError(f"closed here, unused for {self._idle_timeout:g} s", broker=channel.broker)
         self._drop(node)
         self.disconnected.append(Disconnection(node, cause, is_idle=True))

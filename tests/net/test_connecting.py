@@ -445,7 +445,19 @@ class TestIdleness:
             assert driver.disconnected == []
             clock.advance(61.0)
             driver.poll()
-            assert driver.disconnected[0].is_idle
+            assert "sent nothing for 60 s in the middle of a frame, 899,996 of 8,000,000" in str(driver.cause(1))
+
+    def test_a_peer_that_stops_in_the_middle_of_a_frame_is_at_fault(self) -> None:
+        clock = VirtualClock(1000.0)
+        with joined(clock=clock, idle_timeout_ms=60_000) as (driver, peer):
+            peer.sendall(framed(b"whole") + framed(b"partial")[:7])
+            drive(lambda: bool(driver.received), driver)
+            clock.advance(61.0)
+            driver.poll()
+            (lost,) = driver.disconnected
+            assert "the peer sent nothing for 60 s in the middle of a frame, 3 of 7 bytes in" in str(lost.cause)
+            assert not lost.is_idle
+            assert driver.selector.next_attempt_at(1) > clock.now()
 
     def test_a_connection_with_bytes_to_write_is_not_idle(self) -> None:
         clock = VirtualClock(1000.0)
