@@ -26,14 +26,16 @@ BATCH_OVERHEAD_BYTES = 61
 
 def record_bytes_max(key: Bytes | None, value: Bytes | None, headers: Headers = ()) -> int:
     """Return an upper bound of the record's bytes in an uncompressed v2 batch, at any position."""
-    size = RECORD_OVERHEAD_BYTES_MAX
-    if key is not None:
-        size += len(key)
-    if value is not None:
-        size += len(value)
+    size = RECORD_OVERHEAD_BYTES_MAX + _byte_size(key) + _byte_size(value)
     for name, content in headers:
-        size += HEADER_OVERHEAD_BYTES_MAX + len(name.encode()) + (0 if content is None else len(content))
+        size += HEADER_OVERHEAD_BYTES_MAX + len(name.encode()) + _byte_size(content)
     return size
+
+
+def _byte_size(content: Bytes | None) -> int:
+    if content is None:
+        return 0
+    return len(content) if type(content) is bytes else memoryview(content).nbytes
 
 
 def wrong_record(records: object) -> EncodeError | None:

@@ -275,6 +275,12 @@ def test_the_length_of_a_field_counts_bytes(wrap: Callable[[object], Any], magic
     assert found == [(SIXTEEN_BITS.tobytes(), b"abc"), (b"abc", SIXTEEN_BITS.tobytes())]
 
 
+def test_record_bytes_max_counts_bytes() -> None:
+    many: Any = array("q", range(100))
+    encoded = len(encode_batch([(0, many, many, [("h", many)])])) - BATCH_OVERHEAD_BYTES
+    assert 2400 < encoded <= record_bytes_max(many, many, [("h", many)]) < encoded + 60
+
+
 @pytest.mark.parametrize("wrap", [lambda data: data, memoryview], ids=["array", "view"])
 def test_the_length_of_a_header_counts_bytes(wrap: Callable[[object], Any]) -> None:
     (batch,) = decode_batches(encode_batch([(5, None, None, [("h", wrap(SIXTEEN_BITS))])]))
