@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import queue
 import socket
 import threading
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from kwire.net.dial import Address, Outcome, literal_address, show_address, syst
 from kwire.net.listener import Listener
 from kwire.net.threads import MAX_THREADS
 from tests.net.harness import (
+    PATIENCE_SECONDS,
     Driver,
     FakeResolver,
     Peer,
@@ -254,6 +256,30 @@ class TestThreadResolver:
         for _ in range(MAX_THREADS + 5):
             assert resolved.acquire(timeout=20)
         resolver.close()
+
+    def test_a_system_without_a_thread_left_fails_the_lookup(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found, release, outcomes = literal_address("127.0.0.1", 80), threading.Event(), queue.Queue[Outcome]()
+        assert found is not None
+
+        def lookup(host: str, port: int) -> list[Address]:
+            release.wait(PATIENCE_SECONDS)
+            return [found]
+
+        def refuse(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        resolver = ThreadResolver(lookup=lookup)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            for _ in range(MAX_THREADS + 1):
+                resolver.resolve("broker", 80, outcomes.put)
+                assert str(outcomes.get(timeout=PATIENCE_SECONDS)) == "can't start new thread"
+        resolver.resolve("broker", 80, outcomes.put)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            resolver.resolve("broker", 80, outcomes.put)  # waits for the thread that runs
+        release.set()
+        assert [outcomes.get(timeout=PATIENCE_SECONDS) for _ in range(2)] == [[found], [found]]
 
     @pytest.mark.parametrize("error", [OSError("no such name"), UnicodeError("label too long")])
     def test_a_lookup_may_result_in_an_error(self, error: Exception) -> None:
