@@ -337,8 +337,11 @@ class KafkaSelector:
         return link.bytes_queued if isinstance(link, Channel) else 0
 
     def peername(self, node: Node) -> tuple[str, int]:
-        """Return the address and port of the peer. Raises ValueError if the node is not connected."""
-        return self._channel(node).peername()
+        """Return the address and port of the peer. Raises ValueError if the node is not connected (any more)."""
+        try:
+            return self._channel(node).peername()
+        except OSError as error:  # the peer reset the connection, and no poll has seen it yet
+            raise ValueError(f"node {node} is not connected any more: {error.strerror}") from error
 
     def sockname(self, node: Node) -> tuple[str, int]:
         """Return the local address and port. Raises ValueError if the node is not connected."""

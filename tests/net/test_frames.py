@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import socket
+import struct
 import threading
 from collections.abc import Sequence
 
@@ -290,6 +291,15 @@ class TestEnds:
             peer.close()
             driver.poll([(1, bytes(100_000))] * 50)
             assert isinstance(driver.cause(1), NotKafkaError)
+
+    def test_a_reset_that_no_poll_has_seen(self) -> None:
+        with joined() as (driver, peer):
+            assert driver.selector.peername(1) == peer.getsockname()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+            with pytest.raises(ValueError, match="node 1 is not connected any more"):
+                driver.selector.peername(1)
+            assert "reset" in str(driver.cause(1))
 
     def test_a_reset(self) -> None:
         with joined() as (driver, peer):
