@@ -225,6 +225,9 @@ reader_cut(PyObject *object, PyObject *wanted)
         }
         self->last_offset = where.offset;
     }
+    else {
+        self->behind += made->count;
+    }
     return (PyObject *)made;
 }
 
@@ -365,7 +368,12 @@ static PyObject *
 reader_last_offset(PyObject *object, void *Py_UNUSED(closure))
 {
     reader *self = (reader *)object;
-    return self->handed == 0 ? Py_NewRef(Py_None) : PyLong_FromLongLong(self->last_offset);
+    layout where;
+    for (; self->behind > 0; self->behind--) { /* the last records were cut off, and nobody has asked before */
+        next_layout(&self->on, &where);
+        self->last_offset = where.offset;
+    }
+    return self->handed == 0 || self->is_unread ? Py_NewRef(Py_None) : PyLong_FromLongLong(self->last_offset);
 }
 
 static PyObject *
@@ -373,6 +381,7 @@ reader_stop(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     reader *self = (reader *)object;
     PyObject *position = reader_position(object, NULL);
+    self->is_unread |= self->handed == 0;
     self->handed = self->count;
     return position;
 }
@@ -478,6 +487,21 @@ get_source(PyObject *module, PyObject *kind, PyObject *topic, PyObject *partitio
     return is_kind;
 }
 
+/* Export the data of a reader; return 0 if Python must handle it, -1 with an exception. What was validated must not
+ * change: Python copies memory that its owner may write to. */
+static int
+get_constant(PyObject *object, Py_buffer *data)
+{
+    if (PyObject_GetBuffer(object, data, PyBUF_SIMPLE) < 0) {
+        return -1;
+    }
+    if (!data->readonly) {
+        PyBuffer_Release(data);
+        return 0;
+    }
+    return 1;
+}
+
 /* Create a reader, which owns the buffer even after an error; the caller sets the other fields. */
 static reader *
 new_reader(PyObject *module, const source *by, Py_buffer *data)
@@ -529,8 +553,9 @@ open_reader(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return is_reader < 0 ? NULL : Py_NewRef(Py_None);
     }
     Py_buffer data;
-    if (PyObject_GetBuffer(args[6], &data, PyBUF_SIMPLE) < 0) {
-        return NULL;
+    int has_data = get_constant(args[6], &data);
+    if (has_data <= 0) {
+        return has_data < 0 ? NULL : Py_NewRef(Py_None);
     }
     int is_right = 0;
     if (pos >= 0 && pos <= data.len && data.len <= INT32_MAX && count >= 0 &&
@@ -573,8 +598,9 @@ open_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return is_reader < 0 ? NULL : Py_NewRef(Py_None);
     }
     Py_buffer data;
-    if (PyObject_GetBuffer(args[4], &data, PyBUF_SIMPLE) < 0) {
-        return NULL;
+    int has_data = get_constant(args[4], &data);
+    if (has_data <= 0) {
+        return has_data < 0 ? NULL : Py_NewRef(Py_None);
     }
     stretch found = {0};
     bytes_t bytes = data.buf;

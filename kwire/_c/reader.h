@@ -65,8 +65,10 @@ struct reader {
     totals all;
     Py_ssize_t count, handed; /* of records */
     Py_ssize_t size;          /* of the data that holds them, in bytes */
-    int64_t last_offset;      /* of the record before the next */
+    int64_t last_offset;      /* of the record before the next, `behind` records ago */
+    Py_ssize_t behind;
     record *alive;
+    int is_unread; /* stopped before the first */
     int32_t partition, timestamp_type;
 };
 

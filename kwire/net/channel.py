@@ -70,6 +70,13 @@ _MAX_SIZE = 2**31 - 1
 _WHOLE = bytes, bytearray, memoryview
 
 
+def _parts(frame: Any) -> Sequence[BytesLike]:
+    """Return a frame in parts; raise TypeError for what is none, such as an iterator, which can be read only once."""
+    if isinstance(frame, (list, tuple)) or (isinstance(frame, Sequence) and not isinstance(frame, str)):
+        return frame
+    raise TypeError(f"{frame!r:.60} is no frame")
+
+
 class SendQueue:
     """Frames to be written, as a stream of pieces for vectored writes."""
 
@@ -82,8 +89,11 @@ class SendQueue:
         self._done = 0  # bytes ever removed by `advance`
 
     def push(self, frame: Frame) -> None:
-        """Queue a frame after its size. Its bytes must not change until `advance` has returned the frame."""
-        parts: Sequence[BytesLike] = [frame] if isinstance(frame, _WHOLE) else frame  # pyright: ignore[reportAssignmentType]
+        """Queue a frame after its size. Its bytes must not change until `advance` has returned the frame.
+
+        Raises TypeError for what is no frame, and EncodeError for one that is too large.
+        """
+        parts: Sequence[BytesLike] = [frame] if isinstance(frame, _WHOLE) else _parts(frame)  # pyright: ignore[reportAssignmentType]
         size, pieces = 0, []
         first = small = bytearray(SIZE.size)
         for part in parts:
@@ -316,6 +326,10 @@ class Channel:
         else:
             self.wants = (0 if self._is_paused else READ) | (WRITE if is_waiting else 0)
 
+    def stalled(self, seconds: float) -> NodeError | None:
+        """Return the error for a peer that sent nothing for so long in the middle of a frame; None between frames."""
+        return self._cut(f"the peer sent nothing for {seconds:g} s") if self._reader.progress is not None else None
+
     def timeout_error(self) -> NodeError:
         """Return the error for a TLS handshake that took too long."""
         assert self._tls is not None
@@ -406,7 +420,7 @@ class Channel:
             reason = f"{reason} in the middle of a frame, {got:,} of {size:,} bytes in"
         remedy = None
         if self._reader.frames_read == 0 and not self.is_accepted:
-            reason = f"{reason}, before it had sent anything"
+            reason = reason if progress is not None else f"{reason}, before it had sent anything"
             remedy = _NOT_OURS
         return DisconnectedError(reason, broker=self.broker, remedy=remedy)
 

@@ -59,7 +59,10 @@ class ThreadResolver:
         if literal is not None:
             done([literal])
             return
-        self._threads.submit(lambda: self._run(host, port, done))
+        try:
+            self._threads.submit(lambda: self._run(host, port, done))
+        except RuntimeError as error:  # no thread is left
+            done(OSError(str(error)))
 
     def close(self) -> None:
         """Drop the names that wait. The result of a running lookup is dropped, too."""

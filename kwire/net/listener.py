@@ -23,6 +23,8 @@ class Listener:
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         """Bind and listen. `host` is resolved here, which may block. Raises ConnectError."""
         where = show_address(host, port)
+        if not 0 <= port < 65536:  # `getaddrinfo` takes it modulo 65536
+            raise ConnectError(f"cannot listen on {where}: no such port", remedy="give one from 0 to 65535")
         try:
             family, _, _, _, sockaddr = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -30,6 +32,8 @@ class Listener:
             self._sock = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
             raise ConnectError(f"cannot listen on {where}: {error.strerror or error}") from error
+        except UnicodeError as error:  # a label of more than 63 letters, which the IDNA codec refuses
+            raise ConnectError(f"cannot listen on {where}: not a host name: {error}") from error
         try:
             # A broker that restarts needs its port while old connections are in TIME_WAIT.
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kwire.errors import ClosedError, ConfigurationError, DisconnectedError, NodeError
 from kwire.net.backoff import Backoff, ReconnectBackoff
-from kwire.net.channel import READ, WRITE, Channel, receive_into, send_pieces
+from kwire.net.channel import READ, WRITE, Channel, SendQueue, receive_into, send_pieces
 from kwire.net.clock import Clock, SystemClock
 from kwire.net.dial import Dial, Outcome, Resolver, Stage, ThreadResolver, show_address
 from kwire.net.listener import Listener
@@ -71,6 +71,10 @@ _log = logging.getLogger("kwire.net")
 
 _Link: TypeAlias = Dial | Channel
 _BUFFER_BYTES = 256 * 1024
+# The longest wait of one select: epoll takes no more than 24 days. A poll that waits longer returns early.
+_WAIT_SECONDS_MAX = 24 * 60 * 60.0
+# Back-offs are swept when they are more than this and twice as many as after the last sweep.
+_BACKOFFS_KEPT = 1024
 # The pause of a listener after the process has run out of file descriptors: until then it would be ready all the time.
 _ACCEPT_PAUSE_SECONDS = 0.1
 
@@ -127,7 +131,8 @@ class KafkaSelector:
         clock, random            the clock and the random numbers, for tests: see `VirtualClock`
         max_frame_bytes          a larger frame ends its connection
         connect_timeout_ms       the limit of one attempt: name resolution, all addresses and TLS handshake together
-        idle_timeout_ms          a connection that was not used for this time is closed; `is_idle` is then true
+        idle_timeout_ms          a connection that was not used for this time is closed; `is_idle` is then true, except
+                                 in the middle of a frame, where the peer is at fault
         reconnect_backoff_ms     the wait before the first attempt after a failure. It doubles with each failure, with
                                  20 % jitter, up to reconnect_backoff_ms_max, and ends when the node sends a frame
         read_bytes_per_poll      the most that one poll reads from one node, so that a fast node does not starve others
@@ -174,6 +179,7 @@ class KafkaSelector:
         self._timers = Timers()
         self._link_timers: dict[_Link, Timer] = {}
         self._backoffs: dict[Node, ReconnectBackoff] = {}
+        self._backoffs_swept_at = _BACKOFFS_KEPT  # so many
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._buffer = bytearray(_BUFFER_BYTES)
         self._peers = count(1)
@@ -256,8 +262,11 @@ class KafkaSelector:
         return listener.address
 
     def stop_listening(self, address: tuple[str, int]) -> None:
-        """Close a listener; its connections stay."""
-        listener = self._listeners.pop(address)
+        """Close a listener; its connections stay. Raises ValueError if there is no listener on this address."""
+        self._check_usable()
+        listener = self._listeners.pop(address, None)
+        if listener is None:
+            raise ValueError(f"no listener has the address {address!r:.60}: give what `listen` returned")
         self._unregister(listener)
         listener.close()
 
@@ -328,8 +337,11 @@ class KafkaSelector:
         return link.bytes_queued if isinstance(link, Channel) else 0
 
     def peername(self, node: Node) -> tuple[str, int]:
-        """Return the address and port of the peer. Raises ValueError if the node is not connected."""
-        return self._channel(node).peername()
+        """Return the address and port of the peer. Raises ValueError if the node is not connected (any more)."""
+        try:
+            return self._channel(node).peername()
+        except OSError as error:  # the peer reset the connection, and no poll has seen it yet
+            raise ValueError(f"node {node} is not connected any more: {error.strerror}") from error
 
     def sockname(self, node: Node) -> tuple[str, int]:
         """Return the local address and port. Raises ValueError if the node is not connected."""
@@ -361,6 +373,8 @@ class KafkaSelector:
             until = inf if timeout is None else now + timeout
         except TypeError:
             raise TypeError(f"timeout is {timeout!r:.60}: give seconds, or None for no limit") from None
+        if until != until:  # NaN is before no time, so that the poll would never end
+            raise ValueError(f"timeout is {timeout!r}: give seconds, or None for no limit")
         self._now = now
         self._clear_results()
         if sends:
@@ -372,7 +386,7 @@ class KafkaSelector:
             until = now  # read what has arrived, but wait for nothing
         while True:
             wake_at = min(until, timers.next_at)
-            wait = None if wake_at == inf else max(0.0, wake_at - now)
+            wait = None if wake_at == inf else min(max(0.0, wake_at - now), _WAIT_SECONDS_MAX)
             ready = self._clock.wait(self._selector.select, wait)
             now = self._now = self._clock.now()
             for key, mask in ready:
@@ -454,6 +468,8 @@ class KafkaSelector:
             elif not outcome:
                 self._fail(dial.node, dial.unresolved("the name server knows none"))
             else:
+                if dial.deadline <= self._now:  # the addresses came in time, and the poll comes late
+                    dial.deadline = self._now + self._connect_timeout
                 dial.resolved(outcome)
                 self._dial_next(dial)
 
@@ -467,9 +483,16 @@ class KafkaSelector:
 
     def _dial_late(self, dial: Dial, now: float) -> None:
         if dial.stage is Stage.RESOLVING:
-            self._fail(dial.node, dial.unresolved(f"no response from the name server in {self._connect_timeout:g} s"))
+            self._take_resolutions()
+            if dial.stage is Stage.RESOLVING:
+                reason = f"no response from the name server in {self._connect_timeout:g} s"
+                self._fail(dial.node, dial.unresolved(reason))
             return
         assert dial.sock is not None
+        if any(key.fileobj is dial.sock for key, _ in self._selector.select(0)):  # it came in time, this poll is late
+            dial.deadline = max(dial.deadline, now + self._connect_timeout)
+            self._dialled(dial, WRITE)
+            return
         self._selector.unregister(dial.sock)
         dial.timed_out()
         self._dial_next(dial)
@@ -582,19 +605,37 @@ class KafkaSelector:
         channel.mask = mask
 
     def _handshake_late(self, channel: Channel, now: float) -> None:
-        self._fail(self._nodes[channel], channel.timeout_error())
+        self._read_late(channel)
+        if channel in self._nodes and not channel.is_established:
+            self._fail(self._nodes[channel], channel.timeout_error())
 
     def _idle(self, channel: Channel, now: float) -> None:
         """Close the channel if it is idle, else set the timer again: traffic does not move it."""
+        if now >= channel.last_active + self._idle_timeout:
+            self._read_late(channel)
+            if channel not in self._nodes:
+                return
         idle_at = channel.last_active + self._idle_timeout
         if now < idle_at or channel.frames_queued:
             later = idle_at if now < idle_at else now + self._idle_timeout / 2
             self._set_timer(channel, later, partial(self._idle, channel))
             return
         node = self._nodes[channel]
+        stalled = channel.stalled(self._idle_timeout)
+        if stalled is not None:
+            self._fail(node, stalled)
+            return
         cause = DisconnectedError(f"closed here, unused for {self._idle_timeout:g} s", broker=channel.broker)
         self._drop(node)
         self.disconnected.append(Disconnection(node, cause, is_idle=True))
+
+    def _read_late(self, channel: Channel) -> None:
+        """Read what has arrived before a time limit ends the channel.
+
+        The poll may come late, or the socket may wait for more of a large frame (see `Channel`).
+        """
+        if channel.wants & READ:
+            self._serve(channel, READ)
 
     # Ends
 
@@ -625,10 +666,21 @@ class KafkaSelector:
 
     def _backoff_of(self, node: Node) -> ReconnectBackoff:
         if node not in self._backoffs:
+            if len(self._backoffs) >= self._backoffs_swept_at:
+                self._sweep_backoffs(self._clock.now())
             self._backoffs[node] = ReconnectBackoff(self._backoff, self._random)
         return self._backoffs[node]
 
+    def _sweep_backoffs(self, now: float) -> None:
+        """Forget nodes that nobody has tried for long: a program may name each of its attempts anew."""
+        recent = now - self._backoff.max_ms / 1000
+        for node in [node for node, backoff in self._backoffs.items() if backoff.ready_at <= recent]:
+            if node not in self._links:
+                del self._backoffs[node]
+        self._backoffs_swept_at = max(_BACKOFFS_KEPT, 2 * len(self._backoffs))
+
     def _channel(self, node: Node) -> Channel:
+        self._check_usable()
         link = self._links.get(node)
         if not isinstance(link, Channel):
             raise ValueError(f"node {node} is not connected")
@@ -680,14 +732,9 @@ def _as_list(sends: Iterable[tuple[Node, Frame]]) -> Sequence[tuple[Node, Frame]
         raise TypeError(f"sends is {sends!r:.60}: give (node, frame) pairs") from None
 
 
-def _check_frame(frame: object) -> None:
-    """Raise TypeError for a frame that cannot be written. For connected nodes `push` does the same."""
-    if isinstance(frame, (bytes, bytearray, memoryview)):
-        return
-    if not isinstance(frame, Sequence):
-        raise TypeError
-    for part in frame:
-        memoryview(part)
+def _check_frame(frame: Frame) -> None:
+    """Raise for a frame that cannot be written, such as one that waits for its connection."""
+    SendQueue().push(frame)
 
 
 def _wrong_send(sends: Sequence[object], cause: Exception) -> Exception:
@@ -702,7 +749,9 @@ def _wrong_send(sends: Sequence[object], cause: Exception) -> Exception:
         try:
             _check_frame(send[1])
         except TypeError:
-            return TypeError(f"sends[{index}]: frame is {send[1]!r:.60}: give bytes or a list of bytes")
+            return TypeError(
+                f"sends[{index}]: frame is {send[1]!r:.60}: give bytes, or a list of them; memoryviews are contiguous"
+            )
     return cause
 
 

@@ -23,12 +23,21 @@ class DaemonThreads:
         self._threads = 0
 
     def submit(self, call: Callable[[], object]) -> None:
+        """Run a call, or let it wait for a thread. Raises RuntimeError if the system has none left to give."""
         with self._lock:
             self._waiting.append(call)
             if self._threads >= MAX_THREADS:
                 return
             self._threads += 1
-        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._threads -= 1
+                if self._threads or call not in self._waiting:
+                    return  # another thread takes it
+                self._waiting.remove(call)
+            raise
 
     def clear(self) -> None:
         """Drop the calls that wait."""

@@ -188,6 +188,9 @@ class EncoderSource(Source):
                 self.value(value, field.type, field.is_nullable(self.version))
         if self.flexible:
             self.tags(source, tagged)
+        else:
+            with self.block(f"if {source}.unknown_tagged_fields:"):
+                self.line("raise ValueError")
 
     def differs_from_default(self, value: str, field: Field) -> str:
         """Return an expression for whether a field has another value than its default."""

@@ -8,6 +8,7 @@ end in a message or a DecodeError, with no more memory than the frame. Tests com
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from struct import unpack_from
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -16,6 +17,9 @@ from kwire.errors import DecodeError, EncodeError
 from kwire.protocol import primitives
 from kwire.protocol.codegen import is_flexible
 from kwire.protocol.fields import STRING_BYTES_MAX, Array, Field, Fixed, Sized, default_of, min_size, type_name
+
+# The bytes of a tagged field, which has a length before them as others have.
+_TAG_CONTENT = Sized("bytes", "i")
 
 
 class FieldBytes(NamedTuple):
@@ -249,12 +253,13 @@ class _FieldReader:
 def encode_error(message: Any, version: int) -> EncodeError:
     """Return the error for a message that its generated encoder rejected."""
     name = type(message).__name__
-    for path, reason in _problems(message, type(message), version, ""):
+    flexible = is_flexible(type(message), version)
+    for path, reason in _problems(message, type(message), version, flexible, ""):
         return EncodeError(reason, api=name, version=version, path=path)
     raise AssertionError(f"{name} v{version}: the generated encoder rejects a valid message")
 
 
-def _problems(struct: Any, cls: Any, version: int, path: str) -> Any:
+def _problems(struct: Any, cls: Any, version: int, flexible: bool, path: str) -> Any:
     """Yield (path, reason) for every value that cannot be encoded, in wire order."""
     if not isinstance(struct, cls):
         yield path, f"{_short_repr(struct)} is not a {cls.__qualname__}"
@@ -267,15 +272,27 @@ def _problems(struct: Any, cls: Any, version: int, path: str) -> Any:
             yield here, "not set"
             continue
         if field.exists(version):
-            yield from _value_problems(value, field.type, field.is_nullable(version), version, here)
+            yield from _value_problems(value, field.type, field.is_nullable(version), version, flexible, here)
         elif not field.ignorable and value != field.default:
             yield here, f"version {version} has no such field and would lose the value {_short_repr(value)}"
-    for tag, content in (struct.unknown_tagged_fields or {}).items():
-        if not (isinstance(tag, int) and 0 <= tag < 1 << 32 and isinstance(content, bytes)):
-            yield f"{path}.unknown_tagged_fields".lstrip("."), f"{_short_repr(tag)}: not a tag and its bytes"
+    here = f"{path}.unknown_tagged_fields".lstrip(".")
+    yield from _tag_problems(struct.unknown_tagged_fields, version, flexible, here)
 
 
-def _value_problems(value: Any, wire_type: Any, nullable: bool, version: int, path: str) -> Any:
+def _tag_problems(tags: Any, version: int, flexible: bool, path: str) -> Any:
+    if not tags:
+        return
+    if not isinstance(tags, Mapping):
+        yield path, f"{_short_repr(tags)} is not a dict of tags and their bytes"
+        return
+    if not flexible:
+        yield path, f"version {version} has no tagged fields and would lose those of tag {', '.join(map(repr, tags))}"
+    for tag, content in tags.items():
+        if not (isinstance(tag, int) and 0 <= tag < 1 << 32) or _sized_problem(content, _TAG_CONTENT) is not None:
+            yield path, f"{_short_repr(tag)}: not a tag and its bytes"
+
+
+def _value_problems(value: Any, wire_type: Any, nullable: bool, version: int, flexible: bool, path: str) -> Any:
     if value is None and nullable:
         return
     if value is None:
@@ -285,13 +302,13 @@ def _value_problems(value: Any, wire_type: Any, nullable: bool, version: int, pa
             yield path, f"{_short_repr(value)} is not a list"
             return
         for index, item in enumerate(value):
-            yield from _value_problems(item, wire_type.element, False, version, f"{path}[{index}]")
+            yield from _value_problems(item, wire_type.element, False, version, flexible, f"{path}[{index}]")
     elif isinstance(wire_type, Fixed | Sized):
         reason = _fixed_problem(value, wire_type) if isinstance(wire_type, Fixed) else _sized_problem(value, wire_type)
         if reason:
             yield path, reason
     else:
-        yield from _problems(value, wire_type, version, path)
+        yield from _problems(value, wire_type, version, flexible, path)
 
 
 def _fixed_problem(value: Any, wire_type: Fixed) -> str | None:
@@ -305,7 +322,7 @@ def _fixed_problem(value: Any, wire_type: Fixed) -> str | None:
         case _:
             fits = hasattr(value, "__index__")  # as the struct module does, so numpy's integers are valid
             if fits and not wire_type.minimum <= operator.index(value) <= wire_type.maximum:
-                return f"{value} is outside of {wire_type.name}"
+                return f"{_short_repr(value)} is outside of {wire_type.name}"
     return None if fits else f"{_short_repr(value)} is not a valid {wire_type.name}"
 
 
@@ -327,5 +344,8 @@ def _sized_problem(value: Any, wire_type: Sized) -> str | None:
 
 def _short_repr(value: Any) -> str:
     """Return a value for an error message, at most 60 characters long."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # of an int of more than 4300 digits
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else f"{text[:57]}..."

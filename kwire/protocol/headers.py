@@ -42,6 +42,8 @@ class RequestHeader:
 
     def encode(self, header_version: int) -> bytes:
         """Encode the header. Raises EncodeError for a number or string that does not fit."""
+        if self.unknown_tagged_fields and header_version != 2:
+            raise EncodeError(f"a header of version {header_version} has no tagged fields", path="header")
         try:
             if header_version == 0:
                 return _KEY_VERSION_ID.pack(self.api_key, self.api_version, self.correlation_id)

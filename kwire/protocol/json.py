@@ -11,7 +11,8 @@ This module converts messages to dicts and lists, not to text.
 """
 
 import binascii
-from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
+import operator
+from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
@@ -47,12 +48,28 @@ def _to_json(value: Any, wire_type: Any, nullable: bool, version: int, path: str
             raise EncodeError(f"None, but {type_name(wire_type)} is not nullable here", version=version, path=path)
         return None
     if isinstance(wire_type, Array):
+        if not isinstance(value, list | tuple):
+            raise TypeError
         return [_to_json(item, wire_type.element, False, version, f"{path}[{i}]") for i, item in enumerate(value)]
     if isinstance(wire_type, Fixed):
-        return uuid_text(value) if wire_type.name == "uuid" else value
+        return _fixed_to_json(value, wire_type)
     if isinstance(wire_type, Sized):
-        return value if wire_type.name == "string" else b64encode(value).decode()
+        return _of(str, value) if wire_type.name == "string" else b64encode(value).decode()
     return to_json(value, wire_type, version, path)
+
+
+def _fixed_to_json(value: Any, wire_type: Fixed) -> Any:
+    match wire_type.name:
+        case "uuid":
+            return uuid_text(value)
+        case "float64":
+            return _of((int, float), value)
+        case "boolean":
+            if value not in (0, 1):
+                raise ValueError
+            return bool(value)
+        case _:
+            return _in_range(operator.index(value), wire_type)
 
 
 def from_json(cls: Any, obj: object, version: int, path: str = "") -> Any:
@@ -96,9 +113,9 @@ def uuid_text(value: UUID) -> str:
 
 
 def uuid_from_text(text: str) -> UUID:
-    """Parse the text of `uuid_text`. Raises ValueError."""
+    """Parse the text of `uuid_text`, with padding or without. Raises ValueError."""
     try:
-        return UUID(bytes=urlsafe_b64decode(text + "=="))
+        return UUID(bytes=b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True))
     except binascii.Error as error:
         raise ValueError(str(error)) from None
 
@@ -106,7 +123,10 @@ def uuid_from_text(text: str) -> UUID:
 def _integer(value: Any, wire_type: Fixed) -> int:
     if isinstance(value, str):
         value = int(value, 16 if value.startswith("0x") else 10)
-    number: int = _of(int, value)
+    return _in_range(_of(int, value), wire_type)
+
+
+def _in_range(number: int, wire_type: Fixed) -> int:
     if not wire_type.minimum <= number <= wire_type.maximum:
         raise ValueError
     return number

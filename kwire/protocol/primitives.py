@@ -83,11 +83,12 @@ def read_tagged(buf: bytes | memoryview, pos: int, end: int, count: int, spans: 
 
 def write_tagged(fields: Mapping[int, bytes]) -> bytes:
     """Encode tagged fields, in the order of their tags."""
-    parts = [uvarint(len(fields))]
+    parts: list[bytes | memoryview] = [uvarint(len(fields))]
     for tag in sorted(fields):
         if not 0 <= tag < 1 << 32:
             raise ValueError("tag out of range")
-        parts += (uvarint(tag), uvarint(len(fields[tag])), fields[tag])
+        content = fields[tag] if isinstance(fields[tag], bytes) else flat_view(fields[tag])
+        parts += (uvarint(tag), uvarint(len(content)), content)
     return b"".join(parts)
 
 

@@ -149,8 +149,10 @@ class Message(Struct):
             decoder = None
         if decoder is None:
             decoder = cls._decoders[version] = codegen.decoder(cls.supported(version), version)
-        if type(data) is not bytes and not (type(data) is memoryview and data.readonly):
-            data = bytes(data)  # fields may be views of it, which must not change
+        if type(data) is not bytes and not (
+            type(data) is memoryview and data.readonly and data.format == "B" and data.contiguous and data.ndim == 1
+        ):
+            data = bytes(memoryview(data))  # fields may be views of it, which must not change
         try:
             message: Self | None = decoder(data, start)
         except codegen.DECODE_FAILURES:
@@ -187,7 +189,7 @@ class Message(Struct):
             return kafka_json.to_json(self, cls, version)
         except EncodeError:
             raise
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, BufferError, TypeError, ValueError) as error:
             raise diagnose.encode_error(self, version) from error
 
     @classmethod
@@ -198,8 +200,9 @@ class Message(Struct):
     @classmethod
     def supported(cls, version: int) -> type[Self]:
         """Return the class if it has this version. Raises UnsupportedVersionError."""
-        if version not in cls.VERSIONS:
-            known = f"{cls.VERSIONS.start} to {cls.VERSIONS.stop - 1}"
+        if version not in cls.VERSIONS or not isinstance(version, int):
+            hint = "" if isinstance(version, int) else f", and a version is an int, not {version!r:.60}"
+            known = f"{cls.VERSIONS.start} to {cls.VERSIONS.stop - 1}{hint}"
             raise UnsupportedVersionError(f"{cls.__name__} has versions {known}", api=cls.__name__, version=version)
         return cls
 

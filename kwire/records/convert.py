@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 from kwire.errors import CorruptRecordsError
 from kwire.records.batch import Batch
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression
-from kwire.records.formats import decode_batches
+from kwire.records.formats import check_magic, decode_batches
 from kwire.records.legacy import encode_message_set
 from kwire.records.rows import Row
 from kwire.records.v2 import encode_v2
@@ -23,7 +23,7 @@ def convert(
     magic: int,
     *,
     base_offset: int | None = None,
-    compression: Compression | None = None,
+    compression: Compression | str | None = None,
     check_crc: bool = True,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> bytes:
@@ -33,14 +33,16 @@ def convert(
     `compression` applies to all batches; None keeps each batch's own. Raise ConfigurationError for zstd in a message
     set (a broker's UNSUPPORTED_COMPRESSION_TYPE), and CorruptRecordsError as decode_batches does.
     """
+    check_magic(magic)
+    chosen = None if compression is None else Compression.of(compression)
     batches = decode_batches(data, check_crc=check_crc, max_decompressed_bytes=max_decompressed_bytes)
     parts: list[Bytes] = []
     for codec, timestamp_type, group in _groups(batches):
-        if base_offset is None and compression in (None, codec) and all(batch.magic == magic for batch in group):
+        if base_offset is None and chosen in (None, codec) and all(batch.magic == magic for batch in group):
             parts += [batch.raw for batch in group]
             continue
         rows = [row for batch in group if magic == 2 or not batch.is_control for row in batch.rows()]
-        codec = codec if compression is None else compression
+        codec = codec if chosen is None else chosen
         if magic == 2 and group[0].magic == 2 and base_offset is None:
             parts.append(with_records(group[0], rows, codec))
             continue

@@ -13,7 +13,7 @@ from functools import lru_cache
 from kwire.errors import EncodeError
 from kwire.records.rows import BATCH_OVERHEAD_BYTES, Headers, NewRecord
 from kwire.wire.accel import speedups
-from kwire.wire.buffers import Bytes
+from kwire.wire.buffers import Bytes, as_bytes
 from kwire.wire.varint import encode_varint, short_varints, varint_size
 
 _NO_HEADERS_BYTES = 1
@@ -94,12 +94,16 @@ def encode_each(
         if key is None:
             start += _NULL
         else:
+            if type(key) is not bytes:
+                key = as_bytes(key)
             size = len(key)
             start += (varint[size] if size < short else encode_varint(size)) + key
         if value is None:
             start += _NULL
             value = b""
         else:
+            if type(value) is not bytes:
+                value = as_bytes(value)
             size = len(value)
             start += varint[size] if size < short else encode_varint(size)
         size = len(start) + len(value) + len(tail)
@@ -115,8 +119,9 @@ def encode_headers(headers: Headers) -> bytes:
         if value is None:
             parts.append(_NULL)
         else:
-            parts.append(encode_varint(len(value)))
-            parts.append(value)
+            content = as_bytes(value)
+            parts.append(encode_varint(len(content)))
+            parts.append(content)
     return b"".join(parts)
 
 

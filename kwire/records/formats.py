@@ -9,11 +9,12 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from kwire.errors import ConfigurationError, CorruptRecordsError
-from kwire.records.batch import CREATE_TIME, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Batch
+from kwire.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Batch
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression
 from kwire.records.legacy import LOG_OVERHEAD_BYTES, SIZE_MIN, decode_message, encode_message_set
-from kwire.records.rows import BATCH_OVERHEAD_BYTES, NewRecord
+from kwire.records.rows import BATCH_OVERHEAD_BYTES, NewRecord, wrong_record
 from kwire.records.v2 import decode_v2, encode_v2
+from kwire.wire.buffers import as_bytes
 
 _SIZE = struct.Struct(">i")
 _MAGIC_AT = 16
@@ -24,7 +25,7 @@ def encode_batch(
     records: Sequence[NewRecord],
     *,
     magic: int = 2,
-    compression: Compression = Compression.NONE,
+    compression: Compression | str = Compression.NONE,
     level: int | None = None,
     base_offset: int = 0,
     producer_id: int = NO_PRODUCER_ID,
@@ -35,31 +36,50 @@ def encode_batch(
 ) -> bytes:
     """Return records `(timestamp_ms, key, value, headers)` as a v2 batch or as a message set of format v0 or v1.
 
-    `level` is the compression level of the codec. A message set omits producer id, epoch and sequence.
-    Raise EncodeError for what the format cannot hold, such as headers in a message set.
+    `compression` is a codec or its name, `level` its compression level. A message set omits producer id, epoch and
+    sequence. Raise EncodeError for what the format cannot hold, such as headers in a message set, with the field of the
+    record; raise ConfigurationError for a wrong option.
     """
-    if magic == 2:
-        return encode_v2(
+    check_magic(magic)
+    if timestamp_type not in (CREATE_TIME, LOG_APPEND_TIME):
+        raise ConfigurationError(
+            f"there is no timestamp type {timestamp_type!r}", remedy="choose CREATE_TIME or LOG_APPEND_TIME"
+        )
+    codec = Compression.of(compression)
+    try:
+        if magic == 2:
+            return encode_v2(
+                records,
+                compression=codec,
+                level=level,
+                base_offset=base_offset,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+                is_transactional=is_transactional,
+                timestamp_type=timestamp_type,
+            )
+        return encode_message_set(
             records,
-            compression=compression,
+            magic=magic,
+            compression=codec,
             level=level,
-            base_offset=base_offset,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            is_transactional=is_transactional,
+            offsets=range(base_offset, base_offset + len(records)),
             timestamp_type=timestamp_type,
         )
-    if magic not in (0, 1):
+    except ConfigurationError:
+        raise
+    except (AttributeError, BufferError, LookupError, TypeError, ValueError) as error:
+        wrong = wrong_record(records)
+        if wrong is None:
+            raise
+        raise wrong from error
+
+
+def check_magic(magic: object) -> None:
+    """Raise ConfigurationError unless there is such a message format."""
+    if magic not in (0, 1, 2):
         raise ConfigurationError(f"there is no message format v{magic}", remedy="choose 0, 1 or 2")
-    return encode_message_set(
-        records,
-        magic=magic,
-        compression=compression,
-        level=level,
-        offsets=range(base_offset, base_offset + len(records)),
-        timestamp_type=timestamp_type,
-    )
 
 
 def decode_batches(
@@ -69,9 +89,18 @@ def decode_batches(
 
     An incomplete batch at the end, which brokers send at a size limit, ends the iteration. Other errors raise
     CorruptRecordsError with the position in `data`: here for headers and checksums, in `Batch.records()` for the
-    records of a v2 batch. Batches refer to `data` and copy nothing until their records are read.
+    records of a v2 batch. Such batches refer to `data` and copy nothing until their records are read; a message of an
+    older format is decoded here.
     """
+    if not isinstance(max_decompressed_bytes, int) or max_decompressed_bytes < 0:
+        raise ConfigurationError(
+            f"max_decompressed_bytes is {max_decompressed_bytes!r}", remedy="give a whole number of bytes, 0 or more"
+        )
+    if start < 0:
+        raise ConfigurationError(f"start is {start}", remedy="give a position in the data, 0 or more")
     view = memoryview(data)
+    if view.itemsize != 1 or not view.c_contiguous:
+        view = memoryview(as_bytes(view))
     pos, end = start, len(view)
     while end - pos > _MAGIC_AT:
         magic = view[pos + _MAGIC_AT]

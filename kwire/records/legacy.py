@@ -17,6 +17,7 @@ from kwire.records.batch import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, NO_T
 from kwire.records.compression import MAX_DECOMPRESSED_BYTES, Bytes, Compression, compress, decompress
 from kwire.records.reader import RecordReader
 from kwire.records.rows import NewRecord, Row
+from kwire.wire.buffers import as_bytes
 
 # Offset, size, CRC, magic, attributes, in v1 the timestamp, and the length of the key.
 _HEADS = struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi")
@@ -86,6 +87,10 @@ def _message(
     timestamp_type: int,
 ) -> bytes:
     attributes = compression | _LOG_APPEND if magic and timestamp_type == LOG_APPEND_TIME else compression
+    if key is not None and type(key) is not bytes:
+        key = as_bytes(key)
+    if value is not None and type(value) is not bytes:
+        value = as_bytes(value)
     key_size = -1 if key is None else len(key)
     try:
         checked = b"".join(

@@ -6,7 +6,10 @@ A record to encode is `(timestamp_ms, key, value, headers)`; a decoded one has i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kwire.errors import EncodeError
 
 Bytes = bytes | bytearray | memoryview
 Header = tuple[str, bytes | None]
@@ -23,11 +26,55 @@ BATCH_OVERHEAD_BYTES = 61
 
 def record_bytes_max(key: Bytes | None, value: Bytes | None, headers: Headers = ()) -> int:
     """Return an upper bound of the record's bytes in an uncompressed v2 batch, at any position."""
-    size = RECORD_OVERHEAD_BYTES_MAX
-    if key is not None:
-        size += len(key)
-    if value is not None:
-        size += len(value)
+    size = RECORD_OVERHEAD_BYTES_MAX + _byte_size(key) + _byte_size(value)
     for name, content in headers:
-        size += HEADER_OVERHEAD_BYTES_MAX + len(name.encode()) + (0 if content is None else len(content))
+        size += HEADER_OVERHEAD_BYTES_MAX + len(name.encode()) + _byte_size(content)
     return size
+
+
+def _byte_size(content: Bytes | None) -> int:
+    if content is None:
+        return 0
+    return len(content) if type(content) is bytes else memoryview(content).nbytes
+
+
+def wrong_record(records: object) -> EncodeError | None:
+    """Return what is wrong with the first record that no format can hold, and where; None if there is none."""
+    if not isinstance(records, Sequence):
+        remedy = "give a list of (timestamp_ms, key, value, headers)"
+        return EncodeError(f"{records!r:.60} is not a list of records", path="records", remedy=remedy)
+    for index, record in enumerate(records):
+        for path, reason in _wrong_fields(record):
+            return EncodeError(reason, path=f"records[{index}]{path}")
+    return None
+
+
+def _wrong_fields(record: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(record, tuple | list) or len(record) != 4:
+        yield "", f"{record!r:.60} is not (timestamp_ms, key, value, headers)"
+        return
+    timestamp, key, value, headers = record
+    if not isinstance(timestamp, int) or not -(1 << 63) <= timestamp < 1 << 63:
+        yield ".timestamp_ms", f"{timestamp!r:.60} is not an int of 64 bits"
+    if not _is_nullable_bytes(key):
+        yield ".key", f"{key!r:.60} is neither bytes nor None"
+    if not _is_nullable_bytes(value):
+        yield ".value", f"{value!r:.60} is neither bytes nor None"
+    if headers is not None and not isinstance(headers, tuple | list):
+        yield ".headers", f"{headers!r:.60} is not a list of (name, value)"
+        return
+    for index, header in enumerate(headers or ()):
+        path = f".headers[{index}]"
+        if not isinstance(header, tuple | list) or len(header) != 2:
+            yield path, f"{header!r:.60} is not (name, value)"
+        elif not isinstance(header[0], str):
+            yield path, f"a header's name is text, not {header[0]!r:.60}"
+        elif not _is_nullable_bytes(header[1]):
+            yield path, f"a header's value is {header[1]!r:.60}, which is neither bytes nor None"
+
+
+def _is_nullable_bytes(content: object) -> bool:
+    try:
+        return content is None or memoryview(content) is not None  # type: ignore[arg-type]
+    except TypeError:
+        return False

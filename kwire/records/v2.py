@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from kwire.errors import CorruptRecordsError
+from kwire.errors import CorruptRecordsError, EncodeError
 from kwire.records.batch import (
     CREATE_TIME,
     LOG_APPEND_TIME,
@@ -97,6 +97,8 @@ def encode_v2(
         base_sequence=base_sequence,
         partition_leader_epoch=partition_leader_epoch,
     )
+    if base_offset + last_delta > _INT64_MAX:
+        raise EncodeError(f"{count} records from offset {base_offset} on have offsets of more than 64 bits")
     return b"".join((header, body))
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kwire.errors import (
     AuthenticationError,
     ClosedError,
+    ConfigurationError,
     DecodeError,
     DisconnectedError,
     KwireError,
@@ -65,7 +66,7 @@ from kwire.session.handshake import (
     reauthenticate,
 )
 from kwire.session.sasl.exchange import Deferred, Login
-from kwire.session.versions import VersionRanges, highest_common, show
+from kwire.session.versions import VersionRanges, check_ranges, highest_common, show
 from kwire.version import VERSION
 from kwire.wire.frame import BytesLike
 
@@ -180,7 +181,15 @@ class Session:
         made together must not authenticate again together.
         `api_versions` is the version of ApiVersions to begin with: what `Session.api_versions` was on an earlier
         connection to this broker, so that an older broker need not refuse the highest one again.
+        Raises ConfigurationError for a wrong option.
         """
+        _check_time("request_timeout_ms", request_timeout_ms)
+        if not isinstance(max_in_flight, int) or max_in_flight < 1:
+            raise ConfigurationError(f"max_in_flight is {max_in_flight!r}", remedy="give a whole number above 0")
+        if sasl is not None and not hasattr(sasl, "exchange"):
+            raise ConfigurationError(f"sasl is {type(sasl).__name__}", remedy="give a kwire.Sasl")
+        if assume is not None:
+            check_ranges("assume", assume)
         session = cls(Role.CLIENT, node)
         session._client_id = client_id
         session._sasl = sasl
@@ -208,8 +217,9 @@ class Session:
         `apis` are the versions to serve. The session handles ApiVersions and the SASL requests itself; `apis` names
         them only to restrict their versions (an empty range: not at all). `features` are the cluster's (KIP-584):
         {name: (level, highest level)}, level 0 for none. `identity` is the cluster's id and the broker's, where clients
-        that mean another one shall be refused (KIP-1242).
+        that mean another one shall be refused (KIP-1242). Raises ConfigurationError for wrong versions.
         """
+        check_ranges("apis", apis)
         session = cls(Role.BROKER, peer)
         session._apis = {key: versions for key, versions in {**OWN_APIS, **apis}.items() if versions}
         session._broker_handshake = BrokerHandshake(session._apis, sasl, peer, features, identity)
@@ -315,7 +325,10 @@ class Session:
         """End the session after its connection: fail every request, in send order, then report ConnectionClosed.
 
         Only what the peer closed says something about the peer: refused SASL, or a broker without ApiVersions.
+        Raises TypeError for a cause that is no KwireError, such as an OSError of the caller's socket.
         """
+        if not isinstance(cause, KwireError):
+            raise TypeError(f"cause is {cause!r:.60}: give a KwireError, such as DisconnectedError(str(cause))")
         if self._state is State.CLOSED:
             return []
         is_cut = is_by_peer and isinstance(cause, DisconnectedError)
@@ -359,16 +372,23 @@ class Session:
         One ResponseReceived or RequestFailed event with `token` reports the result. Before the handshake is done, and
         beyond `max_in_flight`, the request waits; its timeout counts from now. A request that expects no response
         (Produce with acks=0) is complete, without an event, once `frames` has returned its frame.
-        Raises EncodeError or UnsupportedVersionError if it is sent at once (a waiting request gets RequestFailed), and
-        ClosedError on a closed connection.
+        Raises EncodeError or UnsupportedVersionError if it is sent at once (a waiting request gets RequestFailed),
+        ClosedError on a closed connection, and TypeError or ConfigurationError for an argument of a wrong type.
         """
+        if not isinstance(request, Request):
+            raise TypeError(f"request is {request!r:.60}: give a request, such as MetadataRequest(topics=None)")
+        if version is not None and not isinstance(version, int):
+            raise TypeError(f"version is {version!r:.60}: give an int, or None for the highest in common")
         if self.role is not Role.CLIENT or self._state in _ENDED:
             self._require(Role.CLIENT)
             raise ClosedError(f"the connection is {self._state.value}", broker=self.peer)
         self._is_used = True
         if self._is_resting:
             self._is_resting, self._awaits_renewal, self._renew_at = False, True, now  # `expire` begins it
-        limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = self._request_timeout_ms
+        if timeout_ms is not None:
+            _check_time("timeout_ms", timeout_ms)
+            limit_ms = timeout_ms
         entry = InFlightRequest(request, version, token, now + limit_ms / 1000, limit_ms, now, expects_response)
         if self._waiting or not self._can_send_more():
             self._waiting.append(entry)
@@ -544,10 +564,13 @@ class Session:
         """Respond to the request of a RequestReceived event; None where it expects no response (Produce with acks=0).
 
         Responses may come in any order: each waits for those of earlier requests. On a closed connection it is dropped.
-        Raises EncodeError, and RuntimeError for a second response.
+        Raises EncodeError, RuntimeError for a second response, and TypeError for a response to another API.
         """
         self._require(Role.BROKER)
-        assert isinstance(tag, PendingResponse)
+        if not isinstance(tag, PendingResponse):
+            raise TypeError(f"tag is {tag!r:.60}: give the tag of a RequestReceived event")
+        if response is not None and not (isinstance(response, Response) and tag.header.api_key == response.API_KEY):
+            raise TypeError(f"{response!r:.60} is no response to {api(tag.header.api_key).name}")
         if tag.is_complete:
             raise RuntimeError(f"a second response to one request: {tag.header}")
         if response is not None:
@@ -694,6 +717,12 @@ class Session:
             return cause
         better.__cause__ = cause
         return better
+
+
+def _check_time(option: str, milliseconds: float) -> None:
+    """Raise ConfigurationError for what is no time. A time that is over, below 0, is one."""
+    if not isinstance(milliseconds, (int, float)) or milliseconds != milliseconds:
+        raise ConfigurationError(f"{option} is {milliseconds!r}", remedy="give milliseconds")
 
 
 def _decode_request_body(frame: BytesLike, header: RequestHeader, start: int) -> tuple[Request[Any], bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from kwire.errors import UnsupportedVersionError
+from kwire.errors import ConfigurationError, UnsupportedVersionError
 from kwire.protocol import ApiKey, api
 
 # By API key. Any, because to a type checker a Mapping of ApiKey is not a Mapping of int.
@@ -35,6 +35,19 @@ _0_9: dict[int, range] = {
     ApiKey.DESCRIBE_GROUPS: _ONLY_V0,
     ApiKey.LIST_GROUPS: _ONLY_V0,
 }
+
+
+def check_ranges(option: str, ranges: object) -> None:
+    """Raise ConfigurationError unless they map API keys to ranges of versions."""
+    if not isinstance(ranges, Mapping):
+        raise ConfigurationError(f"{option} is {ranges!r:.60}", remedy="give {ApiKey.METADATA: range(0, 13)}")
+    for key, versions in ranges.items():
+        if not isinstance(key, int) or not isinstance(versions, range):
+            raise ConfigurationError(
+                f"{option} has {key!r:.60}: {versions!r:.60}", remedy="give an ApiKey and a range of versions"
+            )
+
+
 BROKERS_BEFORE_API_VERSIONS: Mapping[str, VersionRanges] = MappingProxyType({"0.8.2": _0_8_2, "0.9": _0_9})
 
 

@@ -154,9 +154,7 @@ def _sending(send: Callable[..., Any], tracer: Tracer, client_id: str, record_ke
         if partition is not None:
             attributes["messaging.destination.partition.id"] = str(partition)
         if record_keys and key is not None:
-            attributes["messaging.kafka.message.key"] = (
-                key if isinstance(key, str) else bytes(key).decode(errors="replace")
-            )
+            attributes["messaging.kafka.message.key"] = _text(key)
         return tracer.start_span(f"send {topic}", kind=SpanKind.PRODUCER, attributes=attributes)
 
     def headers_of(span: Span, headers: Headers) -> Headers:
@@ -196,6 +194,11 @@ def _sending(send: Callable[..., Any], tracer: Tracer, client_id: str, record_ke
         return response
 
     return send_at_once
+
+
+def _text(key: Any) -> str:
+    """Return a key as text; with a `key_serializer` it may be anything."""
+    return bytes(key).decode(errors="replace") if isinstance(key, (bytes, bytearray, memoryview)) else str(key)
 
 
 @contextmanager

@@ -9,6 +9,11 @@ from kwire.wire.accel import speedups
 Bytes = bytes | bytearray | memoryview
 
 
+def as_bytes(buffer: Bytes) -> bytes:
+    """Return the bytes of any buffer, also of one whose items are larger than a byte, or not contiguous."""
+    return buffer if type(buffer) is bytes else bytes(memoryview(buffer))
+
+
 def alloc(size: int) -> tuple[Bytes, memoryview]:
     """Return memory of `size` bytes, and a view to write through.
 

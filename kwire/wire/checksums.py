@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from kwire.wire.accel import speedups
-from kwire.wire.buffers import Bytes
+from kwire.wire.buffers import Bytes, as_bytes
 
 
 @cache  # on first use: importing one of them may take longer than importing all of kwire
@@ -59,6 +59,7 @@ def murmur2(data: Bytes) -> int:
     >>> murmur2(b"21")
     -973932308
     """
+    data = as_bytes(data)
     size = len(data)
     h = 0x9747B28C ^ size
     whole = size & ~3

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import queue
 import socket
 import threading
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -19,6 +21,7 @@ from kwire.net.dial import Address, Outcome, literal_address, show_address, syst
 from kwire.net.listener import Listener
 from kwire.net.threads import MAX_THREADS
 from tests.net.harness import (
+    PATIENCE_SECONDS,
     Driver,
     FakeResolver,
     Peer,
@@ -35,6 +38,17 @@ from tests.net.harness import (
 def jumping(**options: object) -> Driver:
     """Return a driver on virtual time that skips every wait, for tests without an active peer."""
     return Driver(clock=VirtualClock(1000.0, autojump=True), random=Random(1), **options)
+
+
+class HeldResolver(FakeResolver):
+    """Leave each name to the test, which calls `done`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[Callable[[Outcome], None]] = []
+
+    def resolve(self, host: str, port: int, done: Callable[[Outcome], None]) -> None:
+        self.done.append(done)
 
 
 class TestAddresses:
@@ -121,6 +135,28 @@ class TestAddresses:
             finally:
                 driver.close()
                 blackhole.close()
+
+    def test_an_attempt_that_succeeded_before_a_late_poll(self) -> None:
+        clock, held = VirtualClock(1000.0), HeldResolver()
+        with running(clock=clock, resolver=held, connect_timeout_ms=5000) as (driver, peer):
+            driver.selector.connect(1, "broker", peer.address[1])
+            driver.poll()
+            held.done[0]([Address(socket.AF_INET, peer.address)])
+            clock.advance(6.0)
+            driver.poll()  # the name has its address
+            clock.advance(6.0)
+            driver.poll()  # the address has its connection
+            assert (driver.connected, driver.disconnected) == ([1], [])
+
+    def test_an_attempt_that_was_refused_before_a_late_poll(self) -> None:
+        clock, held = VirtualClock(1000.0), HeldResolver()
+        with running(clock=clock, resolver=held, connect_timeout_ms=5000) as (driver, _):
+            driver.selector.connect(1, "broker", 9092)
+            driver.poll()
+            held.done[0]([Address(socket.AF_INET, closed_port())])
+            driver.poll()
+            clock.advance(6.0)
+            assert "Connection refused" in str(driver.cause(1))
 
     def test_connecting_times_out(self) -> None:
         blackhole = Blackhole()
@@ -221,6 +257,30 @@ class TestThreadResolver:
             assert resolved.acquire(timeout=20)
         resolver.close()
 
+    def test_a_system_without_a_thread_left_fails_the_lookup(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found, release, outcomes = literal_address("127.0.0.1", 80), threading.Event(), queue.Queue[Outcome]()
+        assert found is not None
+
+        def lookup(host: str, port: int) -> list[Address]:
+            release.wait(PATIENCE_SECONDS)
+            return [found]
+
+        def refuse(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        resolver = ThreadResolver(lookup=lookup)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            for _ in range(MAX_THREADS + 1):
+                resolver.resolve("broker", 80, outcomes.put)
+                assert str(outcomes.get(timeout=PATIENCE_SECONDS)) == "can't start new thread"
+        resolver.resolve("broker", 80, outcomes.put)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            resolver.resolve("broker", 80, outcomes.put)  # waits for the thread that runs
+        release.set()
+        assert [outcomes.get(timeout=PATIENCE_SECONDS) for _ in range(2)] == [[found], [found]]
+
     @pytest.mark.parametrize("error", [OSError("no such name"), UnicodeError("label too long")])
     def test_a_lookup_may_result_in_an_error(self, error: Exception) -> None:
         responses: list[Outcome] = []
@@ -262,6 +322,22 @@ class TestBackoff:
             for wait, expected in zip(waits[1:], [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0], strict=True):
                 assert expected * 0.8 <= wait <= min(expected * 1.2, 1.0) + 0.001
             assert driver.selector.next_attempt_at("another") == 0.0
+        finally:
+            driver.close()
+
+    def test_nodes_that_nobody_tries_again_are_forgotten(self) -> None:
+        driver = jumping()
+        try:
+            for number in range(2000):
+                driver.selector.connect(number, "", 9092)  # which fails at once
+                if number % 20 == 0:
+                    driver.selector.connect("again", "", 9092)
+                driver.poll(timeout=0)
+                while "again" in driver.selector.nodes:
+                    driver.poll(timeout=60)
+            assert len(driver.disconnected) == 2100
+            assert len(driver.selector._backoffs) <= 1024
+            assert driver.selector._backoffs["again"].failures == 100
         finally:
             driver.close()
 
@@ -362,6 +438,53 @@ class TestIdleness:
             assert driver.selector.next_attempt_at(1) == 0.0
             assert peer.recv(1) == b""
 
+    def test_bytes_that_wait_in_the_socket_count_although_the_poll_is_late(self) -> None:
+        clock = VirtualClock(1000.0)
+        with joined(clock=clock, idle_timeout_ms=60_000) as (driver, peer):
+            peer.sendall(framed(b"waits"))
+            clock.advance(61.0)
+            driver.poll()
+            assert (driver.frames(1), driver.disconnected) == ([b"waits"], [])
+            clock.advance(59.0)
+            driver.poll()
+            assert driver.disconnected == []
+
+    def test_the_end_of_the_stream_is_the_cause_although_the_poll_is_late(self) -> None:
+        clock = VirtualClock(1000.0)
+        with joined(clock=clock, idle_timeout_ms=60_000) as (driver, peer):
+            peer.sendall(framed(b"last"))
+            peer.shutdown(socket.SHUT_WR)
+            clock.advance(61.0)
+            drive(lambda: bool(driver.disconnected), driver)
+            assert driver.frames(1) == [b"last"]
+            assert "the peer closed the connection" in driver.disconnected[0].cause.message
+
+    def test_a_large_frame_that_comes_slowly(self) -> None:
+        clock, whole = VirtualClock(1000.0), framed(bytes(8_000_000))
+        with joined(clock=clock, idle_timeout_ms=60_000) as (driver, peer):
+            peer.sendall(whole[:600_000])
+            drive(lambda: driver.selector._links[1]._low_watermark > 1, driver)  # type: ignore[union-attr]
+            for at in range(600_000, 900_000, 100_000):  # fewer than wake the selector
+                peer.sendall(whole[at : at + 100_000])
+                clock.advance(61.0)
+                driver.poll()
+            assert driver.disconnected == []
+            clock.advance(61.0)
+            driver.poll()
+            assert "sent nothing for 60 s in the middle of a frame, 899,996 of 8,000,000" in str(driver.cause(1))
+
+    def test_a_peer_that_stops_in_the_middle_of_a_frame_is_at_fault(self) -> None:
+        clock = VirtualClock(1000.0)
+        with joined(clock=clock, idle_timeout_ms=60_000) as (driver, peer):
+            peer.sendall(framed(b"whole") + framed(b"partial")[:7])
+            drive(lambda: bool(driver.received), driver)
+            clock.advance(61.0)
+            driver.poll()
+            (lost,) = driver.disconnected
+            assert "the peer sent nothing for 60 s in the middle of a frame, 3 of 7 bytes in" in str(lost.cause)
+            assert not lost.is_idle
+            assert driver.selector.next_attempt_at(1) > clock.now()
+
     def test_a_connection_with_bytes_to_write_is_not_idle(self) -> None:
         clock = VirtualClock(1000.0)
         with joined(clock=clock, idle_timeout_ms=60_000) as (driver, _):
@@ -418,6 +541,12 @@ class TestArguments:
             ([(1, b"good"), (1,)], r"sends\[1\] is \(1,\)"),
             ([(1, b"good"), (1, "text")], r"sends\[1\]: frame is 'text': give bytes"),
             ([(1, None)], r"sends\[0\]: frame is None"),
+            ([(1, "")], r"sends\[0\]: frame is ''"),
+            ([(1, iter([b"a"]))], r"sends\[0\]: frame is <list_iterator"),
+            ([(1, memoryview(b"abcd")[::2])], r"sends\[0\]: frame is <memory.*: give bytes, or a list of them; memory"),
+            ([("waits", memoryview(b"abcd")[::2])], r"sends\[0\]: frame is <memory"),
+            ([("waits", [memoryview(b"abcd")[::2]])], r"sends\[0\]: frame is \[<memory"),
+            ([("waits", iter([b"a"]))], r"sends\[0\]: frame is <list_iterator"),
             ([("waits", "text")], r"sends\[0\]: frame is 'text'"),
             ([("waits", [b"a", "b"])], r"sends\[0\]: frame is \[b'a', 'b'\]"),
             ([("nowhere", "text")], r"sends\[0\]: frame is 'text'"),
@@ -437,6 +566,17 @@ class TestArguments:
     def test_timeout(self, timeout: Any) -> None:
         with joined() as (driver, _), pytest.raises(TypeError, match=r"timeout is .*: give seconds, or None"):
             driver.poll([], timeout)
+
+    def test_a_timeout_that_is_no_time(self) -> None:
+        with joined() as (driver, _), pytest.raises(ValueError, match="timeout is nan: give seconds, or None"):
+            driver.poll([], float("nan"))
+
+    @pytest.mark.parametrize("seconds", [40 * 86_400.0, 1e30])
+    def test_waits_that_are_longer_than_the_system_takes(self, seconds: float) -> None:
+        with joined(idle_timeout_ms=seconds * 1000) as (driver, _):
+            for timeout in (None, seconds):
+                driver.selector.wakeup()
+                assert driver.poll([], timeout) == []
 
     @pytest.mark.parametrize(
         "options",
@@ -574,6 +714,10 @@ class TestTheEnd:
             lambda s: s.connect(1, "x", 1),
             lambda s: s.disconnect(1),
             lambda s: s.listen("127.0.0.1", 0),
+            lambda s: s.stop_listening(("127.0.0.1", 9092)),
+            lambda s: s.send_raw(1, b"x"),
+            lambda s: s.pause(1),
+            lambda s: s.peername(1),
         ],
     )
     def test_every_call_after_close_raises(self, call: object) -> None:
@@ -618,6 +762,27 @@ class TestListening:
                 driver.selector.listen("256.256.256.256", 0)
         finally:
             driver.close()
+
+    @pytest.mark.parametrize(
+        ("host", "port", "message"),
+        [
+            ("127.0.0.1", 70_000, "127.0.0.1:70000: no such port"),
+            ("127.0.0.1", -1, "no such port"),
+            ("127.0.0.1", 10**30, "no such port"),
+            ("a" * 64, 0, "not a host name"),
+        ],
+    )
+    def test_on_what_is_no_address(self, host: str, port: int, message: str) -> None:
+        driver = Driver()
+        try:
+            with pytest.raises(ConnectError, match=message):
+                driver.selector.listen(host, port)
+        finally:
+            driver.close()
+
+    def test_only_a_listener_is_stopped(self) -> None:
+        with joined() as (driver, _), pytest.raises(ValueError, match=r"no listener has the address \('a', 1\)"):
+            driver.selector.stop_listening(("a", 1))
 
     def test_it_pauses_without_free_file_descriptors(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = VirtualClock(1000.0)

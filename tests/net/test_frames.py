@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import socket
+import struct
 import threading
 from collections.abc import Sequence
 
@@ -201,6 +202,14 @@ class TestSending:
             drive(lambda: len(driver.sent) == 2, driver)
             assert [read_frame(sock), read_frame(sock)] == [b"early", b"and earlier"]
 
+    def test_too_large_before_the_connection_is_there(self) -> None:
+        half = memoryview(bytes(2**20))
+        with running() as (driver, peer):
+            driver.selector.connect(1, *peer.address)
+            with pytest.raises(EncodeError, match="does not fit four bytes"):
+                driver.poll([(1, b"fine"), (1, [half] * 2048)])
+            assert read_frame(_accepted(driver, peer)) == b"fine"
+
     def test_to_a_node_that_has_no_connection(self) -> None:
         with joined() as (driver, _):
             driver.poll([("nobody", b"1"), (1, b"arrives"), ("nobody", b"2")])
@@ -208,6 +217,11 @@ class TestSending:
             assert (lost.node, lost.unsent) == ("nobody", 2)
             assert "connect to the node first" in str(lost.cause)
             assert [sent.node for sent in driver.sent] == [1]
+
+
+def _accepted(driver: Driver, peer: Peer) -> socket.socket:
+    drive(lambda: bool(driver.connected), driver)
+    return peer.accept()
 
 
 LIARS = [
@@ -277,6 +291,15 @@ class TestEnds:
             peer.close()
             driver.poll([(1, bytes(100_000))] * 50)
             assert isinstance(driver.cause(1), NotKafkaError)
+
+    def test_a_reset_that_no_poll_has_seen(self) -> None:
+        with joined() as (driver, peer):
+            assert driver.selector.peername(1) == peer.getsockname()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+            with pytest.raises(ValueError, match="node 1 is not connected any more"):
+                driver.selector.peername(1)
+            assert "reset" in str(driver.cause(1))
 
     def test_a_reset(self) -> None:
         with joined() as (driver, peer):

@@ -329,6 +329,22 @@ class TestPeersWithoutTls:
         finally:
             broker.close()
 
+    def test_a_handshake_that_was_answered_before_a_late_poll(self, files: Files) -> None:
+        clock, broker = VirtualClock(1000.0), Driver()
+        client = Driver(clock=clock, connect_timeout_ms=5000)
+        try:
+            address = broker.selector.listen("127.0.0.1", 0, tls=files.broker())
+            client.selector.connect(1, *address, tls=files.trusting())
+            drive(lambda: bool(client.selector._nodes), client)
+            (channel,) = client.selector._nodes
+            drive(lambda: _has(channel._sock), broker)
+            clock.advance(6.0)
+            client.poll()
+            assert (client.connected, client.disconnected) == ([1], [])
+        finally:
+            client.close()
+            broker.close()
+
     def test_a_silent_client(self, files: Files) -> None:
         clock = VirtualClock(1000.0)
         broker = Driver(clock=clock, connect_timeout_ms=5000)

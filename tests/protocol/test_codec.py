@@ -203,8 +203,8 @@ def test_unknown_tags_of_known_and_unknown_fields_are_kept_apart() -> None:
     assert message.encode(3) == data
 
 
-@pytest.mark.parametrize("version", [-1, 14, 1000])
-def test_unknown_versions_raise(version: int) -> None:
+@pytest.mark.parametrize("version", [-1, 14, 1000, "1", None, 1.5])
+def test_unknown_versions_raise(version: Any) -> None:
     calls: list[Any] = [
         lambda: MetadataRequest(topics=None).encode(version),
         lambda: MetadataRequest.decode(b"", version),
@@ -215,6 +215,33 @@ def test_unknown_versions_raise(version: int) -> None:
     for call in calls:
         with pytest.raises(UnsupportedVersionError, match="versions 0 to 13"):
             call()
+
+
+def test_a_version_is_an_int(monkeypatch: pytest.MonkeyPatch) -> None:
+    version: Any = 3.0
+    monkeypatch.setattr(MetadataRequest, "_decoders", {})
+    with pytest.raises(UnsupportedVersionError, match=r"a version is an int, not 3\.0"):
+        MetadataRequest.decode(b"", version)
+
+
+@pytest.mark.parametrize("data", [None, 5, "text", [0, 0, 0, 0]])
+def test_what_is_no_buffer_is_not_decoded(data: Any) -> None:
+    """bytes(5) would be five zeros, and bytes(10**9) a gigabyte of them."""
+    with pytest.raises(TypeError, match="a bytes-like object is required"):
+        MetadataRequest.decode(data, 1)
+
+
+def test_any_buffer_is_decoded() -> None:
+    partition = ProduceRequest.Topic.Partition(index=0, records=b"records")
+    topic = ProduceRequest.Topic(name="t", partition_data=[partition])
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic])
+    data = request.encode(9)
+    spread = b"".join(bytes((byte, 0)) for byte in data)
+    buffers: list[Any] = [memoryview(spread)[::2], memoryview(data).cast("c"), memoryview(data).cast("b")]
+    for buffer in buffers:
+        assert ProduceRequest.decode(buffer, 9) == request
+    empty = ProduceRequest(acks=1, timeout_ms=1, topic_data=[])
+    assert ProduceRequest.decode(memoryview(empty.encode(3)).cast("I"), 3) == empty
 
 
 def test_large_records_are_not_copied() -> None:

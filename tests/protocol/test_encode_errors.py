@@ -42,6 +42,9 @@ def with_tags(message: Message, tags: Any) -> Message:
     return message
 
 
+TAGGED_TOPIC = Topic(name="a")
+TAGGED_TOPIC.unknown_tagged_fields = {7: b"x"}
+
 WRONG: list[tuple[Message, int, str, str]] = [
     # message, version, path, what the message says
     (MetadataRequest(topics=None), 0, "topics", "not nullable in version 0"),
@@ -78,6 +81,8 @@ WRONG: list[tuple[Message, int, str, str]] = [
     (SaslAuthenticateRequest(auth_bytes=any_of("x" * 100)), 0, "auth_bytes", "..."),
     (with_tags(ApiVersionsRequest(), {-1: b""}), 3, "unknown_tagged_fields", "not a tag"),
     (with_tags(ApiVersionsRequest(), {1: "x"}), 3, "unknown_tagged_fields", "not a tag"),
+    (with_tags(ApiVersionsRequest(), [b"x"]), 3, "unknown_tagged_fields", "is not a dict of tags"),
+    (create(num_partitions=10**5000), 5, "topics[0].num_partitions", "<int> is outside of int32"),
     # values that a version would lose
     (MetadataRequest(topics=[], allow_auto_topic_creation=False), 3, "allow_auto_topic_creation", "would lose"),
     (ListOffsetsRequest(replica_id=-1, topics=[], isolation_level=1), 1, "isolation_level", "would lose the value 1"),
@@ -85,6 +90,8 @@ WRONG: list[tuple[Message, int, str, str]] = [
     (OffsetFetchRequest(group_id="g"), 8, "group_id", "would lose the value 'g'"),
     (OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="g", topics=None)]), 7, "groups", "would lose"),
     (OffsetFetchRequest(topics=None), 8, "topics", "would lose the value None"),
+    (with_tags(ApiVersionsRequest(), {7: b"x"}), 2, "unknown_tagged_fields", "would lose those of tag 7"),
+    (MetadataRequest(topics=[TAGGED_TOPIC]), 8, "topics[0].unknown_tagged_fields", "would lose those of tag 7"),
     (FetchResponse(responses=[FetchResponse.Topic(topic="t", partitions=[
         Partition(partition_index=0, error_code=0, high_watermark=0, records=None,
                   diverging_epoch=Partition.EpochEndOffset(epoch=1))])]),
@@ -131,6 +138,12 @@ def test_tuples_and_bytes_like_objects_are_encoded() -> None:
     words = memoryview(b"abcdefgh").cast("I")
     assert produce(words).encode(3) == produce(b"abcdefgh").encode(3)
     assert produce(bytearray(b"abc")).encode(9) == produce(b"abc").encode(9)
+
+
+def test_the_size_of_a_tagged_field_counts_bytes() -> None:
+    words = memoryview(b"abcdefgh").cast("I")
+    request = with_tags(MetadataRequest(topics=[]), {7: words})
+    assert request.encode(9) == with_tags(MetadataRequest(topics=[]), {7: b"abcdefgh"}).encode(9)
 
 
 class Odd:

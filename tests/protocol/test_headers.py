@@ -72,6 +72,8 @@ def test_tagged_fields_of_headers() -> None:
     frame = bytes.fromhex("000c 0004 00000001 ffff 01 05 02 abcd 0267 00000001 01 00 00")
     header, beat = decode_request(frame)
     assert header.unknown_tagged_fields == {5: b"\xab\xcd"}
+    with pytest.raises(EncodeError, match="a header of version 1 has no tagged fields"):
+        header.encode(1)
     assert beat == BEAT
     assert header.encode(2) == frame[:15]
     many = RequestHeader(12, 4, 1, None, dict.fromkeys(range(200), b""))

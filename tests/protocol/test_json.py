@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from kwire.errors import EncodeError
+from kwire.errors import EncodeError, ErrorCode
 from kwire.protocol import Message
 from kwire.protocol.json import camel_case, uuid_from_text, uuid_text
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -13,6 +13,12 @@ from kwire.protocol.messages.fetch import FetchRequest
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+
+
+def any_of(value: Any) -> Any:
+    """Return a value whose type a type checker would refuse."""
+    return value
+
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 OPERATIONS = {"includeClusterAuthorizedOperations": False, "includeTopicAuthorizedOperations": False}
@@ -88,6 +94,32 @@ def test_values_of_the_wrong_kind_have_no_json() -> None:
         MetadataRequest(topics=["t"]).to_json(1)  # type: ignore[list-item]
 
 
+NO_JSON: list[tuple[Message, int, str, str]] = [
+    (MetadataRequest(topics=any_of(iter([]))), 1, "topics", "is not a list"),
+    (MetadataRequest(topics=any_of({})), 1, "topics", "is not a list"),
+    (MetadataRequest(topics=[], allow_auto_topic_creation=any_of("yes")), 4, "allow_auto_topic_creation", "boolean"),
+    (MetadataRequest(topics=[MetadataRequest.Topic(name=any_of(b"a"))]), 1, "topics[0].name", "is not a string"),
+    (ApiVersionsResponse(error_code=any_of(1.5), api_keys=[]), 0, "error_code", "1.5 is not a valid int16"),
+    (ApiVersionsResponse(error_code=any_of("1"), api_keys=[]), 0, "error_code", "'1' is not a valid int16"),
+    (ApiVersionsResponse(error_code=32768, api_keys=[]), 0, "error_code", "32768 is outside of int16"),
+    (SaslAuthenticateRequest(auth_bytes=any_of("ab")), 0, "auth_bytes", "is not bytes-like"),
+]
+
+
+@pytest.mark.parametrize(("message", "version", "path", "reason"), NO_JSON)
+def test_what_cannot_be_encoded_has_no_json(message: Message, version: int, path: str, reason: str) -> None:
+    for convert in (message.to_json, message.encode):
+        with pytest.raises(EncodeError, match=reason) as caught:
+            convert(version)
+        assert caught.value.where["path"] == path
+
+
+def test_numbers_are_plain_in_json() -> None:
+    message = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    assert type(message.to_json(0)["errorCode"]) is int
+    assert MetadataRequest(topics=[], allow_auto_topic_creation=any_of(1)).to_json(4)["allowAutoTopicCreation"] is True
+
+
 def test_a_value_that_the_version_would_lose_raises() -> None:
     with pytest.raises(EncodeError, match="would lose") as caught:
         FetchRequest(replica_id=1, max_wait_ms=0, min_bytes=0, topics=[]).to_json(15)
@@ -111,7 +143,7 @@ def test_uuids(value: UUID) -> None:
     assert uuid_from_text(uuid_text(value)) == value
 
 
-@pytest.mark.parametrize("text", ["", "A", "AAAA", "A" * 40, "é" * 22])
+@pytest.mark.parametrize("text", ["", "A", "AAAA", "A" * 40, "é" * 22, "AAAA!AAAAAAAAAAAAAAAAAA", "A" * 20 + "=AA"])
 def test_texts_that_are_not_uuids(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  the reason is base64's or UUID's
         uuid_from_text(text)

@@ -10,6 +10,7 @@ import tracemalloc
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import lz4.block
 import lz4.frame
@@ -121,6 +122,61 @@ VARIANTS: dict[str, tuple[Compression, bytes]] = {
     "zstd with frames to skip": (ZSTD, TO_SKIP + zstandard.compress(TEXT) + TO_SKIP),
     "zstd of two frames": (ZSTD, zstandard.compress(TEXT[:9]) + zstandard.compress(TEXT[9:])),
 }
+
+
+def of_many(library: Callable[[bytes], bytes]) -> tuple[bytes, bytes]:
+    """Return members of many sizes, one after the other, and their content."""
+    chance = random.Random(1)
+    contents = [chance.randbytes(size) for size in (0, 5, 3000, 0, 100_000, 7, 1, 40_000, 0, 300_000)]
+    return b"".join(map(library, contents)), b"".join(contents)
+
+
+OF_MANY = {"gzip": (GZIP, gzip.compress), "lz4": (LZ4, lz4.frame.compress), "zstd": (ZSTD, zstandard.compress)}
+
+
+@pytest.mark.parametrize(("codec", "library"), OF_MANY.values(), ids=OF_MANY)
+def test_members_of_many_sizes(codec: Compression, library: Callable[[bytes], bytes]) -> None:
+    data, plain = of_many(library)
+    assert decompress(codec, data, limit=len(plain)) == plain
+    with pytest.raises(CorruptRecordsError, match="more than"):
+        decompress(codec, data, limit=len(plain) - 1)
+    for cut in (1, 2, 3, 4, 5, 8, 9, 1000, 2048, 200_000):
+        with pytest.raises(CorruptRecordsError):
+            decompress(codec, data[:-cut])
+
+
+class Counting:
+    """Count the bytes that a decompressing object of a library is given."""
+
+    given = 0
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    def decompress(self, data: bytes, *limit: int, **options: int) -> bytes:
+        Counting.given += len(data)
+        plain: bytes = self._made.decompress(data, *limit, **options)
+        return plain
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+
+@pytest.mark.parametrize(
+    ("codec", "owner", "name"),
+    [(GZIP, zlib, "decompressobj"), (LZ4, lz4.frame, "LZ4FrameDecompressor")],
+    ids=["gzip", "lz4"],
+)
+def test_time_grows_with_the_data_and_not_with_its_square(
+    codec: Compression, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each object copies what it is given and does not use, so it must be given little more than its own member."""
+    before = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *options: Counting(before(*options)))
+    monkeypatch.setattr(Counting, "given", 0)
+    data = compress(codec, b"") * 2000
+    assert bytes(decompress(codec, data)) == b""
+    assert len(data) < Counting.given < 2000 * 2048
 
 
 @pytest.mark.parametrize(("codec", "data"), VARIANTS.values(), ids=VARIANTS)

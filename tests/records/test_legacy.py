@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from kwire.errors import CorruptRecordsError
+from kwire.errors import ConfigurationError, CorruptRecordsError
 from kwire.records import Compression, Record, convert, decode_batches, encode_batch
 from kwire.records.compression import compress, decompress
 from kwire.records.rows import NewRecord
@@ -172,6 +172,16 @@ def test_convert_numbers_and_groups() -> None:
     assert (one.compression, one.count, one.max_timestamp_ms) == (Compression.ZSTD, 3, -1)
     with pytest.raises(CorruptRecordsError, match="offsets do not ascend"):
         convert(singles, 2)
+
+
+def test_convert_refuses_formats_and_codecs_that_do_not_exist() -> None:
+    data = encode_batch(RECORDS)
+    for magic in (3, -1):
+        with pytest.raises(ConfigurationError, match=f"there is no message format v{magic}"):
+            convert(data, magic)
+    with pytest.raises(ConfigurationError, match="no compression is called 'gzlp'"):
+        convert(data, 2, compression="gzlp")
+    assert convert(data, 1, compression="gzip") == convert(data, 1, compression=Compression.GZIP)
 
 
 def test_convert_keeps_batches_of_the_right_format() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from kwire.protocol.headers import decode_request, decode_response
 from kwire.protocol.messages.fetch import FetchRequest
-from kwire.records import decode_batches, v2
+from kwire.records import decode_batches, encode_batch, v2
 from kwire.records.rows import NewRecord
 from tests.wire.speedups import accelerated, needs_c, python, run_in_new_process, speedups
 
@@ -89,6 +89,50 @@ def test_the_position_moves_with_the_records_returned(name: str) -> None:
     cursor = open_over(name, given, deltas=[0, 2, 5, 9])
     cursor.cut(3)
     assert cursor.last_offset == 105
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("steps", [[4], [9], [0, 4], [1, 3], [2, 2, 5], [3, 0, 1]])
+def test_the_last_offset_after_all_were_cut_off(name: str, steps: list[int]) -> None:
+    given: list[NewRecord] = [(NOON, None, b"v", ())] * 4
+    offsets, cursor = [100, 102, 105, 109], open_over(name, given, deltas=[0, 2, 5, 9])
+    pieces = [cursor.cut(step) for step in steps]
+    assert (cursor.last_offset, len(cursor)) == (109, 0)
+    assert [row[0] for piece in pieces for row in piece.rows()] == offsets
+    cursor = open_over(name, given, deltas=[0, 2, 5, 9])
+    for step in steps:
+        cursor.cut(step)
+        returned = 4 - len(cursor)
+        assert cursor.last_offset == (offsets[returned - 1] if returned else None)
+    cursor = open_over(name, given, deltas=[0, 2, 5, 9])
+    next(cursor)
+    cursor.cut(9)
+    assert (cursor.stop(), cursor.last_offset) == (110, 109)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_memory_that_is_written_to_later(name: str) -> None:
+    """The C reader does not check again what it has checked once, so it leaves such memory to Python, which copies."""
+    given: list[NewRecord] = [(NOON, b"k", b"value", (("h", b"x"),))] * 1000
+    data = bytearray(python.encode_records(given, NOON))
+    where = wire(name).kind, "t", 3, 1, 100, 1100
+    cursor = wire(name).loops.open_reader(*where, data, 0, len(given), 100, NOON, len(given), None)
+    data[:] = b"\xff" * len(data)
+    assert [seen(record)[2:7] for record in cursor] == [(100 + n, NOON, 1, b"k", b"value") for n in range(1000)]
+
+
+@needs_c
+def test_consecutive_batches_in_memory_that_is_written_to_are_left_to_python() -> None:
+    batch = encode_batch([(NOON, None, b"v", ())])
+    for data, is_read in ((batch, True), (memoryview(batch), True), (bytearray(batch), False)):
+        found = speedups().open_batches(wire("c").kind, "t", 3, 0, data, 0, True, 1)
+        assert (found is not None) is is_read
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_a_reader_that_stopped_before_its_first_record_returned_none(name: str) -> None:
+    cursor = open_over(name, [(NOON, None, b"v", ())] * 2)
+    assert (cursor.stop(), cursor.last_offset, len(cursor)) == (100, None, 0)
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)

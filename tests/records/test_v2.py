@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from array import array
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,7 @@ from kwire.records import (
     BATCH_OVERHEAD_BYTES,
     Batch,
     Compression,
+    Record,
     assign_offsets,
     decode_batches,
     encode_batch,
@@ -129,7 +133,17 @@ def test_cut_off_at_every_byte() -> None:
     assert [batch.base_offset for batch in decode_batches(first + second)] == [5, 7]
 
 
-@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, lambda data: memoryview(bytearray(data))])
+ANY_BUFFER = [
+    bytes,
+    bytearray,
+    memoryview,
+    lambda data: memoryview(bytearray(data)),
+    lambda data: memoryview(b"".join(bytes((byte, 0)) for byte in data))[::2],
+    lambda data: memoryview(bytes(data) + data).cast("H")[: (len(data) + 1) // 2],
+]
+
+
+@pytest.mark.parametrize("wrap", ANY_BUFFER)
 def test_any_buffer(wrap: Callable[[bytes], bytes]) -> None:
     data = encode_batch(RECORDS)
     (batch,) = decode_batches(wrap(data))
@@ -220,6 +234,9 @@ def test_control_of_none() -> None:
     ("arguments", "error"),
     [
         ({"base_offset": 1 << 63}, EncodeError),
+        ({"base_offset": (1 << 63) - 1}, EncodeError),  # RECORDS are two
+        ({"timestamp_type": 2}, ConfigurationError),
+        ({"compression": "gzlp"}, ConfigurationError),
         ({"producer_id": 1 << 63}, EncodeError),
         ({"producer_epoch": 1 << 15}, EncodeError),
         ({"base_sequence": 1 << 31}, EncodeError),
@@ -239,6 +256,84 @@ def test_timestamps_that_do_not_fit() -> None:
         encode_batch([(1 << 63, None, b"", ())])
     with pytest.raises(EncodeError):
         encode_batch([(-(1 << 62), None, b"", ()), (1 << 62, None, b"", ()), ((1 << 62) + 5, None, b"", ())])
+
+
+SIXTEEN_BITS = array("H", [0x6162, 0x6364])
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("wrap", [lambda data: data, memoryview], ids=["array", "view"])
+def test_the_length_of_a_field_counts_bytes(wrap: Callable[[object], Any], magic: int) -> None:
+    """A field may be any buffer; its own length may count larger items, and it need not be contiguous."""
+    given = [
+        (5, wrap(SIXTEEN_BITS), memoryview(b"a-b-c-")[::2], ()),
+        (5, memoryview(b"a-b-c-")[::2], wrap(SIXTEEN_BITS), ()),
+    ]
+    (batch, *more) = decode_batches(encode_batch(given, magic=magic, compression="gzip"))
+    found = [(record.key, record.value) for record in batch.records()]
+    assert not more
+    assert found == [(SIXTEEN_BITS.tobytes(), b"abc"), (b"abc", SIXTEEN_BITS.tobytes())]
+
+
+def test_record_bytes_max_counts_bytes() -> None:
+    many: Any = array("q", range(100))
+    encoded = len(encode_batch([(0, many, many, [("h", many)])])) - BATCH_OVERHEAD_BYTES
+    assert 2400 < encoded <= record_bytes_max(many, many, [("h", many)]) < encoded + 60
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, memoryview], ids=["array", "view"])
+def test_the_length_of_a_header_counts_bytes(wrap: Callable[[object], Any]) -> None:
+    (batch,) = decode_batches(encode_batch([(5, None, None, [("h", wrap(SIXTEEN_BITS))])]))
+    assert batch.records()[0].headers == (("h", SIXTEEN_BITS.tobytes()),)
+
+
+WRONG_RECORDS: dict[str, tuple[Any, str]] = {
+    "a generator": (iter([(0, None, b"", ())]), "is not a list of records [field records]: give a list"),
+    "nothing": (None, "None is not a list of records"),
+    "a str": ("abcd", "'a' is not (timestamp_ms, key, value, headers) [field records[0]]"),
+    "three fields": ([(0, None, b"", ()), (0, None, b"")], "(0, None, b'') is not (timestamp_ms, key, value, headers)"),
+    "a decoded record": ([Record(0, 5, None, b"")], "is not (timestamp_ms, key, value, headers) [field records[0]]"),
+    "a text as the key": ([(0, "key", b"", ())], "'key' is neither bytes nor None [field records[0].key]"),
+    "a text as the value": ([(0, None, "value", ())], "'value' is neither bytes nor None [field records[0].value]"),
+    "a list as the value": ([(0, None, [1, 2], ())], "[1, 2] is neither bytes nor None [field records[0].value]"),
+}
+WRONG_V2: dict[str, tuple[Any, str]] = {
+    **WRONG_RECORDS,
+    "no time": ([(0, None, b"", ()), (None, None, b"", ())], "None is not an int of 64 bits [field records[1].time"),
+    "a time of half a millisecond": ([(0.5, None, b"", ())], "0.5 is not an int of 64 bits [field records[0].time"),
+    "a time of 70 bits": ([(0, None, b"", ()), (1 << 69, None, b"", ())], "is not an int of 64 bits [field records[1]"),
+    "headers as a dict": ([(0, None, b"", {"a": b""})], "{'a': b''} is not a list of (name, value) [field records[0]."),
+    "a header of three": ([(0, None, b"", [("a", b"", b"")])], "is not (name, value) [field records[0].headers[0]]"),
+    "a name in bytes": ([(0, None, b"", [(b"a", b"")])], "a header's name is text, not b'a' [field records[0].headers"),
+    "a header's text": ([(0, None, b"", [("a", "b")])], "a header's value is 'b', which is neither bytes nor None"),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG_V2.values(), ids=WRONG_V2)
+def test_a_wrong_record_is_named(given: Any, message: str) -> None:
+    with pytest.raises(EncodeError, match=re.escape(message)):
+        encode_batch(given)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("given", "message"), WRONG_RECORDS.values(), ids=WRONG_RECORDS)
+def test_a_wrong_record_of_a_message_set_is_named(given: Any, message: str, magic: int) -> None:
+    with pytest.raises(EncodeError, match=re.escape(message)):
+        encode_batch(given, magic=magic)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"max_decompressed_bytes": None},
+        {"max_decompressed_bytes": -1},
+        {"max_decompressed_bytes": 1e9},
+        {"start": -1},
+    ],
+)
+def test_wrong_arguments_of_the_decoder(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{next(iter(arguments))} is "):
+        next(decode_batches(encode_batch(RECORDS), **arguments))
 
 
 @pytest.mark.parametrize("name", [5, None, b"bytes", "\ud800"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from kwire.errors import (
     ClosedError,
+    ConfigurationError,
     DecodeError,
     DisconnectedError,
     EncodeError,
@@ -20,7 +22,7 @@ from kwire.errors import (
 from kwire.protocol import ApiKey
 from kwire.protocol.headers import encode_request, encode_response
 from kwire.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from kwire.protocol.messages.produce import ProduceRequest
+from kwire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kwire.session import (
     ConnectionBroken,
     ConnectionClosed,
@@ -280,6 +282,73 @@ class TestTheEnd:
         cause = broken(Session.broker(apis=APIS).receive(frame, 0.0))
         assert isinstance(cause, UnsupportedVersionError)
         assert message in cause.message
+
+
+class TestArguments:
+    """The call that gets a wrong argument refuses it: later the error would come out of `receive`, with no event."""
+
+    @pytest.mark.parametrize("begin", [ready, lambda: Session.client(NODE)], ids=["ready", "waiting"])
+    @pytest.mark.parametrize(
+        ("request_", "options", "error", "message"),
+        [
+            (MetadataRequest, {}, TypeError, "request is <class .*: give a request, such as"),
+            (None, {}, TypeError, "request is None"),
+            (metadata(1), {}, TypeError, "request is MetadataResponse"),
+            (EVERYTHING, {"version": "1"}, TypeError, "version is '1': give an int, or None"),
+            (EVERYTHING, {"version": 1.0}, TypeError, "version is 1.0"),
+            (EVERYTHING, {"timeout_ms": float("nan")}, ConfigurationError, "timeout_ms is nan: give milliseconds"),
+            (EVERYTHING, {"timeout_ms": "5"}, ConfigurationError, "timeout_ms is '5'"),
+        ],
+    )
+    def test_of_send(
+        self, begin: Callable[[], Session], request_: Any, options: Any, error: type[Exception], message: str
+    ) -> None:
+        client = begin()
+        with pytest.raises(error, match=message):
+            client.send(request_, 0.0, **options)
+        assert (client.in_flight, client.has_frames) == (0, False)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"request_timeout_ms": None}, "request_timeout_ms is None: give milliseconds"),
+            ({"request_timeout_ms": float("nan")}, "request_timeout_ms is nan"),
+            ({"max_in_flight": 0}, "max_in_flight is 0: give a whole number above 0"),
+            ({"max_in_flight": None}, "max_in_flight is None"),
+            ({"sasl": ("PLAIN", "alice", "secret")}, "sasl is tuple: give a kwire.Sasl"),
+            ({"assume": {"3": range(2)}}, r"assume has '3': range\(0, 2\): give an ApiKey and a range of versions"),
+        ],
+    )
+    def test_of_a_client(self, options: Any, message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            Session.client(NODE, **options)
+
+    @pytest.mark.parametrize("apis", [None, [3], {3: 12}, {3: (0, 12)}, {"Metadata": range(13)}])
+    def test_of_a_broker(self, apis: Any) -> None:
+        with pytest.raises(ConfigurationError, match=r"apis (is|has) .*: give"):
+            Session.broker(apis=apis)
+
+    def test_of_respond(self) -> None:
+        broker = Session.broker(apis=APIS)
+        (event,) = broker.receive(b"".join(encode_request(EVERYTHING, 12, 1)), 0.0)
+        assert isinstance(event, RequestReceived)
+        wrong: list[Any] = [ProduceResponse(responses=[]), EVERYTHING, MetadataResponse, "text"]
+        for response_ in wrong:
+            with pytest.raises(TypeError, match="is no response to Metadata"):
+                broker.respond(event.tag, response_)
+        with pytest.raises(TypeError, match=r"tag is RequestReceived.*: give the tag of a RequestReceived event"):
+            broker.respond(event, metadata(1))
+        assert not broker.has_frames
+        broker.respond(event.tag, metadata(1))
+        assert broker.has_frames
+
+    @pytest.mark.parametrize("cause", [ConnectionResetError(104, "reset"), None, "the peer is gone"])
+    def test_of_closed(self, cause: Any) -> None:
+        client = ready()
+        client.send(EVERYTHING, 0.0, token="t")
+        with pytest.raises(TypeError, match="give a KwireError, such as DisconnectedError"):
+            client.closed(cause, 1.0)
+        assert tokens(client.closed(DisconnectedError("gone"), 1.0)) == ["t"]
 
 
 class TestEncodingErrors:

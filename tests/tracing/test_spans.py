@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -57,6 +58,20 @@ def send_two(cluster: Cluster, traces: Traces) -> None:
         with traces.tracer.start_as_current_span("request"):
             producer.send("orders", b"1", key="anna", headers={"source": b"test"})
         producer.send("orders", b"2", key="anna")
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [(5, "5"), ({"id": 1}, "{'id': 1}"), (b"\xff", "\N{REPLACEMENT CHARACTER}"), (memoryview(b"anna"), "anna")],
+)
+def test_a_key_of_any_type_is_text_in_the_span(cluster: Cluster, traces: Traces, key: Any, text: str) -> None:
+    """bytes(5) would be five zeros, and a key that is a dict would fail the send."""
+    with kwire.Producer(cluster.bootstrap, key_serializer=lambda topic, given: repr(given).encode()) as producer:
+        tracing.instrument(producer, tracer_provider=traces.provider, record_keys=True)
+        producer.send("orders", b"1", key=key).result(timeout=10)
+    (span,) = traces.named("send orders")
+    assert span.attributes is not None
+    assert span.attributes["messaging.kafka.message.key"] == text
 
 
 def read_two(cluster: Cluster) -> list[kwire.ConsumerRecord]:

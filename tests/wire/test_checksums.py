@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import zlib
+from array import array
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import crcmod
 import pytest
@@ -91,6 +93,15 @@ def murmur2_by_the_book(data: bytes) -> int:
 def test_murmur2(wrap: type[bytes], data: bytes) -> None:
     """tests/records has the values of the Java client."""
     assert checksums.murmur2(wrap(data)) == murmur2_by_the_book(data)
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [array("i", [1, 2, -3]), memoryview(array("H", [1, 2, 3])), memoryview(b"abcdef").cast("B", (2, 3))],
+    ids=["array", "view", "two dimensions"],
+)
+def test_murmur2_of_larger_items_is_that_of_their_bytes(buffer: Any) -> None:
+    assert checksums.murmur2(buffer) == python.murmur2(buffer) == murmur2_by_the_book(buffer.tobytes())
 
 
 @needs_c

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
-from kwire.records.compression.limits import checked_level, corrupt, cut_off, too_large
+from kwire.records.compression.limits import checked_level, decompress_members
 
 _GZIP = 16 + zlib.MAX_WBITS  # makes zlib use the gzip header and trailer
 
@@ -16,20 +17,8 @@ def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    members: list[bytes] = []
-    left = limit
-    rest: bytes | bytearray | memoryview = data
-    while True:
-        member = zlib.decompressobj(_GZIP)
-        try:
-            members.append(member.decompress(rest, left + 1))  # 0 means no limit; one byte more detects excess
-        except zlib.error as error:
-            raise corrupt("gzip", error) from None
-        left -= len(members[-1])
-        if left < 0:
-            raise too_large("gzip", limit)
-        if not member.eof:
-            raise cut_off("gzip")
-        rest = member.unused_data
-        if not rest:
-            return members[0] if len(members) == 1 else b"".join(members)
+    return decompress_members("gzip", data, limit, _begin, zlib.error)
+
+
+def _begin() -> Any:
+    return zlib.decompressobj(_GZIP)

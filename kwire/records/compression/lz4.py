@@ -16,7 +16,7 @@ from functools import cache
 import lz4.block
 import lz4.frame
 
-from kwire.records.compression.limits import checked_level, corrupt, cut_off, too_large
+from kwire.records.compression.limits import PIECE_BYTES_MIN, checked_level, corrupt, cut_off, too_large
 from kwire.wire.buffers import alloc_pooled
 
 _P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
@@ -56,6 +56,7 @@ def xxh32(data: bytes) -> int:
 
 _MAGIC = (0x184D2204).to_bytes(4, "little")
 _HAS_CONTENT_SIZE, _HAS_DICTIONARY = 0x08, 0x01
+_DESCRIPTOR_BYTES_MAX = 19  # with magic number and checksum
 _OUTPUT_BYTES_MIN = 64 * 1024
 _SIZE = struct.Struct("<I")
 _PLAIN_FLAGS = 0x60  # version 1, independent blocks, no checksums, content size or dictionary
@@ -85,14 +86,14 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes | memo
     if blocks is not None:
         return _decompress_blocks(view, blocks, limit)
     parts: list[bytes] = []
-    left = limit
-    rest = bytes(data)
+    left, at, piece = limit, 0, len(view)
     while True:
-        plain, rest = _decompress_frame(rest, left, limit)
+        plain, end = _decompress_frame(view, at, piece, left, limit)
         parts.append(plain)
         left -= len(plain)
-        if not rest:
+        if end == len(view):
             return parts[0] if len(parts) == 1 else b"".join(parts)
+        at, piece = end, max(PIECE_BYTES_MIN, end - at)
 
 
 @cache
@@ -152,20 +153,25 @@ def _decompress_blocks(frame: memoryview, blocks: list[tuple[int, int, int]], li
     return memoryview(whole)[:at].toreadonly()
 
 
-def _decompress_frame(data: bytes, left: int, limit: int) -> tuple[bytes, bytes]:
-    """Return one frame's content, and the data after the frame."""
-    if data[:4] != _MAGIC:
+def _decompress_frame(view: memoryview, at: int, piece: int, left: int, limit: int) -> tuple[bytes, int]:
+    """Return the content of the frame at `at`, and its end.
+
+    The library is given `piece` bytes first, then more: it copies what follows the frame (see `decompress_members`).
+    """
+    head = bytes(view[at : at + _DESCRIPTOR_BYTES_MAX])
+    if head[:4] != _MAGIC:
         raise corrupt("lz4", "a frame does not begin with lz4's magic number")
-    at = _checksum_position(data)
-    if at >= len(data):
+    checksum_at = _checksum_position(head)
+    if checksum_at >= len(head):
         raise cut_off("lz4")
-    if data[at] == _broken_checksum(data):
-        data = _with_checksum(data, _right_checksum(data))
+    if head[checksum_at] == _broken_checksum(head):
+        head = _with_checksum(head, _right_checksum(head))
+    given = b"".join((head, view[at + len(head) : at + piece]))
+    at += len(given)
     # The library allocates `max_length` bytes at once, so request only a likely size.
-    step = max(_OUTPUT_BYTES_MIN, 4 * len(data))
+    step = max(_OUTPUT_BYTES_MIN, 4 * len(given))
     decompressor = lz4.frame.LZ4FrameDecompressor()
     parts: list[bytes] = []
-    given = data
     while not decompressor.eof:
         try:
             part: bytes = decompressor.decompress(given, max_length=min(step, left + 1))
@@ -174,11 +180,15 @@ def _decompress_frame(data: bytes, left: int, limit: int) -> tuple[bytes, bytes]
         left -= len(part)
         if left < 0:
             raise too_large("lz4", limit)
-        if not part and decompressor.needs_input and not decompressor.eof:
-            raise cut_off("lz4")
         parts.append(part)
         given = b""
-    return parts[0] if len(parts) == 1 else b"".join(parts), bytes(decompressor.unused_data or b"")
+        if not part and decompressor.needs_input and not decompressor.eof:
+            if at == len(view):
+                raise cut_off("lz4")
+            piece *= 2
+            given = bytes(view[at : at + piece])
+            at += len(given)
+    return parts[0] if len(parts) == 1 else b"".join(parts), at - len(decompressor.unused_data or b"")
 
 
 def _checksum_position(frame: bytes) -> int:

@@ -6,12 +6,12 @@ A frame's window is limited to 128 MiB, as in Kafka's Java client.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
 from kwire.errors import ConfigurationError
-from kwire.records.compression.limits import checked_level, corrupt, cut_off, too_large
+from kwire.records.compression.limits import checked_level, corrupt, cut_off, decompress_members, too_large
 from kwire.wire.buffers import alloc_pooled
 
 _DEFAULT_LEVEL = 3
@@ -44,23 +44,8 @@ class _Standard:
 
     def decompress(self, data: memoryview, limit: int) -> bytes:
         options = {self._zstd.DecompressionParameter.window_log_max: _WINDOW_LOG_MAX}
-        parts: list[bytes] = []
-        left = limit
-        rest: bytes | memoryview = data
-        while True:
-            frame = self._zstd.ZstdDecompressor(options=options)
-            try:
-                parts.append(frame.decompress(rest, left + 1))
-            except self._zstd.ZstdError as error:
-                raise corrupt("zstd", error) from None
-            left -= len(parts[-1])
-            if left < 0:
-                raise too_large("zstd", limit)
-            if not frame.eof:
-                raise cut_off("zstd")
-            rest = frame.unused_data
-            if not rest:
-                return b"".join(parts)
+        begin = partial(self._zstd.ZstdDecompressor, options=options)
+        return decompress_members("zstd", data, limit, begin, self._zstd.ZstdError)
 
 
 class _Zstandard:
