@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kwire.cli.arguments import key_log_option
+from kwire.cli.capture_input import print_remarks
 from kwire.cli.error_report import ExitCode
 from kwire.cli.junit import Case, junit_xml
 from kwire.cli.output import Output, counted, output_options, printable
@@ -120,8 +121,7 @@ def _explain(text: str, output: Output) -> ExitCode:
 def _show(path: str, report: LintReport, output: Output, *, as_json: bool, names_file: bool) -> None:
     from kwire.lint import Level
 
-    for problem in report.problems:
-        output.note(f"{path}: {problem}" if names_file else problem)
+    print_remarks(report.exchanges, report.remarks, output, path if names_file else "")
     if as_json or not output.is_table:
         for finding in report.findings:
             output.json({"file": path, **finding_to_json(finding)})
@@ -191,7 +191,7 @@ def _sarif(reports: dict[str, LintReport]) -> dict[str, Any]:
         for one in report.findings
     ]  # fmt: skip
     unread = [
-        {"level": "error", "message": {"text": f"{path}: {'; '.join(report.problems)}"}}
+        {"level": "error", "message": {"text": f"{path}: {'; '.join(map(str, report.remarks))}"}}
         for path, report in reports.items()
         if report.is_unreadable
     ]
@@ -208,7 +208,7 @@ def _cases(reports: dict[str, LintReport], ids: Sequence[str]) -> Iterator[Case]
 
     for path, report in reports.items():
         if report.is_unreadable:
-            yield Case(path, "the capture can be read", failure="; ".join(report.problems))
+            yield Case(path, "the capture can be read", failure="; ".join(map(str, report.remarks)))
             continue
         for id in ids:
             found = [one for one in report.at_least(Level.WARN) if one.rule.id == id]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from kwire.cli.arguments import key_log_option
+from kwire.cli.capture_input import AcceptedExchanges
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, output_options
 
@@ -58,26 +59,15 @@ def command(
         kwire stats traffic.pcapng --by client
         tcpdump -i any -U -w - port 9092 | kwire stats - --every 10s
     """
-    from kwire.capture import Remark, read_exchanges
     from kwire.lint.statistics import spans
 
     seconds = None if every is None else parse_seconds(every)
-    remarks: list[Remark] = []
     buffered: Any = io.BufferedReader(cast("io.RawIOBase", source), _BUFFER_BYTES)
     click.get_current_context().call_on_close(buffered.detach)  # click closes the file itself
-    found = 0
-    exchanges = read_exchanges(buffered, ports=ports, on_remark=remarks.append, key_log=key_log)
+    exchanges = AcceptedExchanges(buffered, None, output, ports=ports, key_log=key_log)
     for one in spans(exchanges, by, seconds):
-        found += sum(row.n for row in one.rows.values())
         show_statistics(one, seconds, output, as_json=as_json)
-    for remark in remarks:
-        if remark.is_problem:
-            output.note(remark.text)
-    if not found:
-        output.note("no Kafka exchange is in the capture")
-        if any(remark.is_problem for remark in remarks):
-            return ExitCode.UNDECODABLE
-    return ExitCode.OK
+    return ExitCode.UNDECODABLE if exchanges.is_unreadable else ExitCode.OK
 
 
 def show_statistics(one: Statistics, seconds: float | None, output: Output, *, as_json: bool = False) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kwire.capture import Exchange, KeyLog, Remark, read_exchanges
+from kwire.capture import Exchange, KeyLog, Remark, is_unreadable, read_exchanges
 from kwire.capture.filters import Filter
 from kwire.errors import ConfigurationError
 from kwire.lint import consume_rules, group_rules, network_rules, other_rules, produce_rules
@@ -144,12 +144,11 @@ class LintReport:
     @property
     def problems(self) -> list[str]:
         """Return what could not be read."""
-        return [remark.text for remark in self.remarks if remark.is_problem]
+        return [str(remark) for remark in self.remarks if remark.is_problem]
 
     @property
     def is_unreadable(self) -> bool:
-        """Return whether the file is no capture, or so damaged that no exchange came out."""
-        return not self.exchanges and bool(self.problems)
+        return is_unreadable(self.exchanges, self.remarks)
 
     def at_least(self, level: Level) -> list[Finding]:
         return [finding for finding in self.findings if finding.rule.level >= level]
