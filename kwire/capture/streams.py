@@ -78,7 +78,8 @@ class TcpStream:
         if segment.flags & (SYN | ACK) != SYN:
             return False
         half = self._halves[self._side(segment)]
-        return half.has_begun and not half.begins_at(segment.seq + 1)
+        # A SYN with the same number is a copy, unless a program made its packets up, as kwire's tap: all begin at 0.
+        return half.has_begun and (segment.seq == 0 or not half.begins_at(segment.seq + 1))
 
     def is_repeated(self, segment: Segment) -> bool:
         """Return whether a segment that comes after the end is a copy of one before it."""

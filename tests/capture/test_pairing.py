@@ -152,6 +152,15 @@ def test_the_same_ports_again() -> None:
     assert Counter(frame.connection.number for frame in frames) == {1: len(EXPECTED), 2: len(EXPECTED)}
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_the_same_ports_again_in_packets_made_up(is_closed: bool) -> None:
+    """A tap's file, and several of them in a row: each connection begins at sequence number 0."""
+    talks = [talked(Talk(seqs=[0, 0]).opened(), first_id=first) for first in (70_000, 1)]
+    packets = [packet for talk in talks for packet in (talk.closed() if is_closed else talk).packets]
+    frames, _ = read(packets)
+    assert named(frames) == EXPECTED * 2
+
+
 @pytest.mark.parametrize("behind", [0, 1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_each_packet_twice(behind: int, is_reset: bool) -> None:
