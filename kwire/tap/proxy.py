@@ -144,10 +144,14 @@ class Proxy:
         self._selector.wakeup()
 
     def close(self) -> None:
-        for link in set(self._links.values()):
-            self._recorder.closed(link.connection, self._now_ns(), by_client=False)
-        self._selector.close()
-        self._recorder.close()
+        """End all connections. Requests that wait for a response are told as unanswered."""
+        try:
+            for link in sorted(set(self._links.values()), key=lambda link: link.connection.number):
+                if not link.is_ending:
+                    self._finish(link, by_client=False)
+        finally:
+            self._selector.close()
+            self._recorder.close()
 
     def turn(self, timeout: float | None = None) -> None:
         """Move frames for at most `timeout` seconds (None: until something happens)."""
@@ -238,11 +242,7 @@ class Proxy:
         self._links.pop(one.node)
         if link.is_ending:
             return
-        link.is_ending = True
-        for request in link.in_flight:
-            if request.captured is not None:
-                self._recorder.unanswered(request.captured)
-        self._recorder.closed(link.connection, self._now_ns(), by_client=by_client)
+        self._finish(link, by_client=by_client)
         if not by_client:
             self._sends += [(link.client, frame) for at, frame in link.late if at < inf]
         link.late.clear()
@@ -251,13 +251,17 @@ class Proxy:
     def _is_from_tls(self, one: Disconnection) -> bool:
         return type(one.cause).__name__ == "TlsError"
 
-    def _end(self, link: _Link, first: Node, now: float) -> None:
-        """End both sides of a connection, as a chaos rule or a failed authentication asks for."""
+    def _finish(self, link: _Link, *, by_client: bool) -> None:
+        """Tell the recorder that a connection has ended, and which requests got no response."""
         link.is_ending = True
         for request in link.in_flight:
             if request.captured is not None:
                 self._recorder.unanswered(request.captured)
-        self._recorder.closed(link.connection, self._now_ns(), by_client=False)
+        self._recorder.closed(link.connection, self._now_ns(), by_client=by_client)
+
+    def _end(self, link: _Link, first: Node, now: float) -> None:
+        """End both sides of a connection, as a chaos rule or a failed authentication asks for."""
+        self._finish(link, by_client=False)
         for node in (first, link.other(first)):
             self._closing[node] = now + _CLOSE_TIMEOUT_SECONDS
 

@@ -45,8 +45,10 @@ class CaptureFiles:
             self.writer.next_file(self._file, connections)
 
     def close(self) -> None:
-        self.writer.flush()
-        self._file.close()
+        try:
+            self.writer.flush()
+        finally:
+            self._file.close()
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.stem}.{number}{self._path.suffix}")
@@ -62,10 +64,9 @@ class Recorder:
     """Takes frames in the order in which they pass, and hands them on: to a file, and as exchanges to `on_exchange`."""
 
     def __init__(
-        self, files: CaptureFiles | None, on_exchange: Callable[[Exchange], object] | None, where: Filter | None,
-        redaction: Redaction,
-    ) -> None:  # fmt: skip
-        self._files = files
+        self, on_exchange: Callable[[Exchange], object] | None, where: Filter | None, redaction: Redaction
+    ) -> None:
+        self._files: CaptureFiles | None = None
         self._on_exchange = on_exchange
         self._where = where
         self._redaction = redaction
@@ -73,6 +74,10 @@ class Recorder:
         self._written: dict[int, WrittenConnection] = {}
         self._waiting: deque[tuple[CapturedFrame | None, CapturedFrame]] = deque()  # request, frame
         self.exchanges = 0
+
+    def record_in(self, files: CaptureFiles) -> None:
+        """Write all frames from now on, before the first connection."""
+        self._files = files
 
     @property
     def is_needed(self) -> bool:
@@ -113,9 +118,11 @@ class Recorder:
             self._files.flush(list(self._written.values()))
 
     def close(self) -> None:
-        self.work()
-        if self._files is not None:
-            self._files.close()
+        try:
+            self.work()
+        finally:
+            if self._files is not None:
+                self._files.close()
 
     def _write(self, frame: CapturedFrame) -> None:
         assert self._files is not None

@@ -3,9 +3,11 @@
 # ruff: noqa: SIM117 - a tap inside its cluster reads better
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,15 +20,19 @@ from kwire.broker import Cluster
 from kwire.capture import Exchange, Remark, read_exchanges
 from kwire.errors import ConfigurationError, ConnectError, KwireError
 from kwire.protocol.headers import encode_request
+from kwire.protocol.messages.api_versions import ApiVersionsRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.session import Sasl
 from kwire.tap import Rule, Tap, load_rules
 from kwire.tap.proxy import _expects_response
+from kwire.tap.recorder import CaptureFiles
 from tests.broker.test_cluster import certificates
+from tests.capture.captures import sized
 from tests.cli.running import run
 from tests.waiting import wait_until
 
 PASSWORD = "hunter2-hunter2"
+HELLO = sized(encode_request(ApiVersionsRequest(), 0, 1, "client"))
 
 
 def exchanges_of(path: Path) -> list[Exchange]:
@@ -234,11 +240,59 @@ def test_credentials_that_take_time_are_refused() -> None:
         Tap("127.0.0.1:9092", sasl=kwire.Sasl.oauth(lambda: "a token"))
 
 
-def test_an_address_that_is_taken() -> None:
+def test_an_address_that_is_taken_leaves_an_earlier_capture(tmp_path: Path) -> None:
+    path = tmp_path / "t.pcapng"
+    path.write_bytes(b"an earlier capture")
     with Cluster(1) as cluster:
         host, _, port = cluster.bootstrap.rpartition(":")
         with pytest.raises(ConnectError):
-            Tap(cluster.bootstrap, listen=(host, int(port)))
+            Tap(cluster.bootstrap, listen=(host, int(port)), record=path)
+    assert path.read_bytes() == b"an earlier capture"
+
+
+def test_a_file_that_cannot_be_written_ends_the_listener(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        Tap("127.0.0.1:1", listen=address, record=tmp_path / "nowhere" / "t.pcapng")
+    with Tap("127.0.0.1:1", listen=address) as tap:
+        assert tap.address == f"127.0.0.1:{address[1]}"
+
+
+def test_a_full_disk_ends_the_tap_with_all_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest turns an exception that a thread does not catch into a failure."""
+
+    def flush(files: CaptureFiles, connections: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(CaptureFiles, "flush", flush)
+    with Cluster(1) as cluster:
+        tap = Tap(cluster.bootstrap, record=tmp_path / "t.pcapng")
+        with socket.create_connection(("127.0.0.1", int(tap.address.rpartition(":")[2])), timeout=10) as client:
+            client.sendall(HELLO)
+            while client.recv(1 << 16):
+                pass
+            assert tap.wait(10)
+        with pytest.raises(OSError, match="No space left"):
+            tap.close()
+
+
+def test_a_request_in_flight_is_told_at_the_end(tmp_path: Path) -> None:
+    """It may be the one that hangs, for which somebody started the tap."""
+    seen: list[Exchange] = []
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        broker.settimeout(10)
+        with Tap(f"127.0.0.1:{broker.getsockname()[1]}", on_exchange=seen.append) as tap:
+            with socket.create_connection(("127.0.0.1", int(tap.address.rpartition(":")[2])), timeout=10) as client:
+                client.sendall(HELLO)
+                silent, _ = broker.accept()
+                with silent:
+                    silent.settimeout(10)
+                    assert silent.recv(len(HELLO), socket.MSG_WAITALL) == HELLO
+                    tap.close()
+    assert [(one.api_name, one.response) for one in seen] == [("ApiVersions", None)]
+    assert tap.exchanges == 1
 
 
 def test_the_command_runs_a_program(tmp_path: Path) -> None:
