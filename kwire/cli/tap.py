@@ -15,7 +15,7 @@ import click
 
 from kwire.cli.arguments import redaction, redaction_options, where_option
 from kwire.cli.connection import ConnectionOptions, connection_options
-from kwire.cli.error_report import ExitCode
+from kwire.cli.error_report import ExitCode, by_options
 from kwire.cli.output import Output, counted, output_options
 
 if TYPE_CHECKING:
@@ -128,7 +128,11 @@ def command(
         sys.stdout.flush()
 
     tls = connection.tls
-    on_remark = output.note if viewer is None else _unheard
+
+    def note(text: str) -> None:
+        output.note(by_options(text))
+
+    on_remark = note if viewer is None else _unheard
     on_exchange: Callable[[Any], object] | None = (
         viewer.feed if viewer is not None else show if shows and not output.quiet else None
     )

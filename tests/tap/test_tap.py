@@ -145,6 +145,36 @@ def test_tls_on_both_sides(tmp_path: Path) -> None:
     assert "Produce" in [one.api_name for one in exchanges_of(path)], "the capture is plaintext"
 
 
+def test_a_login_that_the_broker_refuses_is_told() -> None:
+    said: list[str] = []
+    with Cluster(1, sasl={"alice": PASSWORD}) as cluster:
+        with Tap(cluster.bootstrap, sasl=Sasl("PLAIN", "alice", "wrong"), on_remark=said.append) as tap:
+            with socket.create_connection(("127.0.0.1", int(tap.address.rpartition(":")[2])), timeout=10) as client:
+                client.sendall(HELLO)
+                assert client.recv(1) == b""
+    (text,) = said
+    assert "the tap could not authenticate: the broker rejected SASL PLAIN for user 'alice'" in text
+
+
+def test_a_client_with_tls_is_told_from_one_without() -> None:
+    said: list[str] = []
+    with Tap("127.0.0.1:1", on_remark=said.append) as tap:
+        with socket.create_connection(("127.0.0.1", int(tap.address.rpartition(":")[2])), timeout=10) as client:
+            client.sendall(bytes.fromhex("16030100a5010000a10303"))
+            assert client.recv(1) == b""
+    (text,) = said
+    assert "from the client: the peer speaks TLS" in text
+
+
+def test_remarks_name_the_options_of_the_command(tmp_path: Path) -> None:
+    server, _ = certificates(tmp_path)
+    with Cluster(1, tls=server) as cluster:
+        program = f"{sys.executable} -m kwire metadata -q --timeout 2"
+        ran = run("tap", "-b", cluster.bootstrap, "--tls", "--exec", program)
+    assert "signed by an authority that is not trusted" in ran.stderr
+    assert "give the authority's certificate as --cafile" in ran.stderr
+
+
 def test_a_broker_that_is_down(tmp_path: Path) -> None:
     path = tmp_path / "t.pcapng"
     remarks: list[str] = []
