@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kwire.capture.times import utc_text_of_ns
 from kwire.cli.arguments import key_log_option
 from kwire.cli.capture_input import print_remarks
 from kwire.cli.error_report import ExitCode
@@ -161,7 +161,7 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
     return {
         "rule": finding.rule.id, "name": finding.rule.name, "level": finding.rule.level.label,
         "subject": finding.subject, "text": finding.text, "count": finding.count, "packets": finding.packets,
-        "time": datetime.fromtimestamp(finding.at_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
+        "time": utc_text_of_ns(finding.at_ns),
         "because_of": None if because is None else {"rule": because.rule.id, "subject": because.subject},
         "fix": finding.rule.fix,
     }  # fmt: skip

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
+from kwire.capture.times import utc_text_of_ns
 from kwire.cli.arguments import key_log_option
 from kwire.cli.capture_input import AcceptedExchanges
 from kwire.cli.error_report import ExitCode
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _BY = ("api", "client", "topic", "connection", "broker")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BUFFER_BYTES = 256 * 1024
+_RATE_SECONDS_MIN = 0.001
 _RIGHT = ["n", "req/s", "in", "out", "p50 ms", "p95 ms", "p99 ms", "max ms", "rec/req", "ratio", "unanswered"]
 
 
@@ -77,18 +78,21 @@ def show_statistics(one: Statistics, seconds: float | None, output: Output, *, a
             output.json(line)
         return
     if seconds is not None:
-        output.text(f"{datetime.fromtimestamp(one.begin_ns / 1e9, UTC):%H:%M:%S}")
+        output.text(utc_text_of_ns(one.begin_ns)[11 : 19 if seconds % 1 == 0 else 23])
     output.table([one.by, *_RIGHT, "errors", "versions"], _cells(one, seconds), right=_RIGHT)
 
 
-def _rate(row: Row, one: Statistics, every: float | None) -> float:
-    return row.n / (every or max(one.seconds, 0.001))
+def _rate(row: Row, one: Statistics, every: float | None) -> float | None:
+    """Return requests per second; None if all came at once, so that there is no time to divide by."""
+    seconds = every or one.seconds
+    return row.n / seconds if seconds >= _RATE_SECONDS_MIN else None
 
 
 def _cells(one: Statistics, every: float | None) -> Iterator[list[object]]:
     for row in one.sorted_rows():
+        rate = _rate(row, one, every)
         yield [
-            row.key, row.n, f"{_rate(row, one, every):.1f}", size_text(row.request_bytes),
+            row.key, row.n, "" if rate is None else f"{rate:.1f}", size_text(row.request_bytes),
             size_text(row.response_bytes), *(f"{row.latency.quantile(share):.2f}" for share in (0.5, 0.95, 0.99)),
             f"{row.latency.max:.2f}",
             "" if row.records_a_request is None else f"{row.records_a_request:.1f}",
@@ -99,9 +103,10 @@ def _cells(one: Statistics, every: float | None) -> Iterator[list[object]]:
 
 def _lines(one: Statistics, every: float | None) -> Iterator[dict[str, Any]]:
     for row in one.sorted_rows():
+        rate = _rate(row, one, every)
         yield {
             "at_ms": one.begin_ns // 1_000_000, one.by: row.key, "n": row.n,
-            "requests_per_second": round(_rate(row, one, every), 3), "request_bytes": row.request_bytes,
+            "requests_per_second": None if rate is None else round(rate, 3), "request_bytes": row.request_bytes,
             "response_bytes": row.response_bytes, "unanswered": row.unanswered,
             "latency_ms": {
                 "p50": round(row.latency.quantile(0.5), 3), "p95": round(row.latency.quantile(0.95), 3),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from kwire.capture.packets import read_packets
 from kwire.lint import RULES
+from tests.capture.captures import Timed, pcapng
 from tests.cli.running import run
 from tests.lint.test_rules import PLANTS
 from tests.lint.traffic import Traffic
@@ -60,6 +63,17 @@ def test_json(capture: str) -> None:
     assert (first["rule"], first["level"], first["count"]) == ("S01", "error", 1)
     assert first["packets"]
     assert first["time"].startswith("2027-")
+
+
+def test_times_beyond_the_calendar(tmp_path: Path) -> None:
+    """A capture whose clock was wrong, or whose bytes are damaged."""
+    path = tmp_path / "late.pcapng"
+    traffic = Traffic()
+    PLANTS["S01"](traffic, True)
+    late = [Timed(2**71, packet.data, len(packet.data)) for packet in read_packets(io.BytesIO(traffic.capture()))]
+    path.write_bytes(pcapng(late, resolution=0))
+    ran = run("lint", str(path), "--select", "S01", "--json")
+    assert [line["time"] for line in ran.lines()] == [str(2**71 // 10**9 * 10**9)]
 
 
 def test_sarif(capture: str) -> None:

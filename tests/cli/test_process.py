@@ -23,6 +23,8 @@ from kwire import Admin, Producer
 from kwire.broker import Cluster
 from kwire.errors import BrokerError
 from tests.capture.samples import METADATA_REQUEST
+from tests.lint.test_statistics import BEAT
+from tests.lint.traffic import Traffic
 
 pytestmark = pytest.mark.programs
 
@@ -175,6 +177,18 @@ def test_a_closed_stdout_cannot_be_written(args: list[str], redirection: str) ->
     ran = run_with(redirection, *args)
     assert ran.stderr == b"kwire: the output cannot be written: stdout is closed\n"
     assert ran.returncode == 74
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("command", ["decode", "stats --by client", "timeline --ascii"])
+def test_names_that_the_locale_lacks_are_escaped(tmp_path: Path, encoding: str, command: str) -> None:
+    path = tmp_path / "t.pcap"
+    traffic = Traffic()
+    traffic.connection(client_id="日本").exchange(0, BEAT, 4, None)
+    path.write_bytes(traffic.capture())
+    ran = run(*command.split(), "-f", "table", str(path), PYTHONIOENCODING=encoding)
+    assert (ran.returncode, b"Traceback" in ran.stderr) == (0, False), ran.stderr
+    assert b"\\u65e5\\u672c" in ran.stdout
 
 
 def test_a_closed_stderr_gets_no_remarks() -> None:
