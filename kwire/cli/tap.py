@@ -17,6 +17,7 @@ from kwire.cli.arguments import redaction, redaction_options, where_option
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode, by_options
 from kwire.cli.output import Output, counted, output_options
+from kwire.cli.view import require_terminal
 
 if TYPE_CHECKING:
     from kwire.capture.filters import Filter
@@ -117,6 +118,8 @@ def command(
         raise click.UsageError("--ui has the terminal for itself: leave out --exec and -q")
     if has_ui and (lints or stats_every is not None):
         raise click.UsageError("--ui has the terminal for itself: leave out --lint and --stats")
+    if has_ui:
+        require_terminal()
     viewer = _viewer(connection.bootstrap, where) if has_ui else None
     table = PairTable(output, None)
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.capture.captures import CLIENT, Talk, pcap, timed
 from tests.cli.running import run
+from tests.lint.test_statistics import BEAT
+from tests.lint.traffic import Traffic
 
 COMMANDS = {
     "decode": ["decode", "FILE"],
@@ -16,8 +18,9 @@ COMMANDS = {
     "diff": ["diff", "FILE", "FILE"],
     "timeline": ["timeline", "FILE", "--ascii"],
     "replay": ["replay", "FILE", "--serve", ":0"],
+    "view": ["view", "FILE"],
 }
-READERS = pytest.mark.parametrize("command", [one for one in COMMANDS if one != "decode"])
+READERS = pytest.mark.parametrize("command", [one for one in COMMANDS if one not in ("decode", "view")])
 TLS = "is not read (200 bytes): encrypted with TLS"
 
 
@@ -51,7 +54,7 @@ def test_a_capture_of_tls_only_is_not_one_without_findings(encrypted: Path, comm
     assert TLS in text
 
 
-@pytest.mark.parametrize("command", ["stats", "lint", "diff", "timeline"])
+@pytest.mark.parametrize("command", ["stats", "lint", "diff", "timeline", "view"])
 def test_a_capture_without_traffic_has_no_exchange(tmp_path: Path, command: str) -> None:
     path = tmp_path / "empty.pcap"
     path.write_bytes(pcap([]))
@@ -63,3 +66,14 @@ def test_a_capture_without_traffic_has_no_exchange(tmp_path: Path, command: str)
 def test_reports_say_why_nothing_was_read(encrypted: Path) -> None:
     for options in (["--junit"], ["--sarif"]):
         assert TLS in run("lint", str(encrypted), *options).stdout
+
+
+def test_a_screen_needs_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "t.pcap"
+    traffic = Traffic()
+    traffic.connection().exchange(0, BEAT, 4, None)
+    path.write_bytes(traffic.capture())
+    for args in (["view", str(path)], ["tap", "-b", "127.0.0.1:1", "--ui"]):
+        ran = run(*args)
+        assert (ran.code, ran.stdout) == (2, "")
+        assert "the screen needs a terminal" in ran.stderr
