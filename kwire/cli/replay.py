@@ -99,7 +99,8 @@ def _send(
         if not output.is_table:
             output.json(_replayed(one))
         elif one.outcome in ("differs", "unanswered"):
-            output.text(printable(f"{_described(one.exchange)}\n    {one.outcome}: {one.text}"))
+            output.text(printable(_described(one.exchange)))
+            output.text(printable(f"    {one.outcome}: {one.text}"))
     for reason, number in skipped.items():
         remedy = ", and --yes was not given" if reason == WRITES else ""
         output.note(f"{counted(number, 'request')} left out: {reason}{remedy}")
