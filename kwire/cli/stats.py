@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -60,14 +61,16 @@ def command(
         kwire stats traffic.pcapng --by client
         tcpdump -i any -U -w - port 9092 | kwire stats - --every 10s
     """
+    from kwire.capture import PrefixedFile
     from kwire.lint.statistics import spans
 
     seconds = None if every is None else parse_seconds(every)
-    buffered: Any = io.BufferedReader(cast("io.RawIOBase", source), _BUFFER_BYTES)
-    click.get_current_context().call_on_close(buffered.detach)  # click closes the file itself
+    # Of a live capture it takes what there is, and does not wait for a full buffer.
+    buffered: Any = io.BufferedReader(PrefixedFile(b"", source), _BUFFER_BYTES)
     exchanges = AcceptedExchanges(buffered, None, output, ports=ports, key_log=key_log)
     for one in spans(exchanges, by, seconds):
         show_statistics(one, seconds, output, as_json=as_json)
+        sys.stdout.flush()
     return ExitCode.UNDECODABLE if exchanges.is_unreadable else ExitCode.OK
 
 

@@ -6,6 +6,7 @@ A terminal gets a line for each pair, a pipe gets a JSON object. Each appears as
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from textwrap import wrap
@@ -64,6 +65,7 @@ def print_capture(
             table.show(one)
         else:
             output.json(exchange_to_json(one, annotate=annotate))
+        sys.stdout.flush()  # the capture may be a live one, and the reader a filter
     if output.is_table or not counts.pairs:
         output.note(counts.text())
     if counts.unknown_responses:
