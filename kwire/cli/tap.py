@@ -112,6 +112,10 @@ def command(
 
     if show_secrets and record is not None and not unsafe_record:
         raise click.UsageError("the capture would have passwords: leave out --show-secrets, or add --unsafe-record")
+    if rotate_bytes is not None and record is None:
+        raise click.UsageError("--rotate needs -o FILE")
+    if keep is not None and rotate_bytes is None:
+        raise click.UsageError("--keep needs --rotate SIZE")
     if (cert_in is None) != (key_in is None):
         raise click.UsageError("--tls-in and --key-in go together")
     if has_ui and (program is not None or output.quiet):

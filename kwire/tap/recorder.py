@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,8 @@ from kwire.errors import ConfigurationError
 class CaptureFiles:
     """A capture in a file, or in a row of files: at `rotate_bytes` the file gets a number, and a new one begins.
 
-    Of numbered files the newest `keep` stay. The newest traffic is always in `path`.
+    Of numbered files the newest `keep` stay. The newest traffic is always in `path`. The files of an earlier run count:
+    its last one gets the next number.
     """
 
     def __init__(self, path: str | Path, redaction: Redaction, *, rotate_bytes: int | None, keep: int | None) -> None:
@@ -26,7 +28,13 @@ class CaptureFiles:
         self._rotate_bytes = rotate_bytes
         self._keep = keep
         self._number = 0
-        self._file = self._new_file()
+        try:
+            if rotate_bytes is not None and self._path.exists():
+                self._number = self._last_number()
+                self._set_aside()
+            self._file = self._new_file()
+        except OSError as error:
+            raise ConfigurationError(f"the capture {self._path} cannot be written: {error.strerror}") from None
         masked = [
             name for name, is_masked in (("secrets", redaction.secrets), ("payloads", redaction.payloads)) if is_masked
         ]
@@ -37,10 +45,7 @@ class CaptureFiles:
         self.writer.flush()
         if self._rotate_bytes is not None and self.writer.size >= self._rotate_bytes:
             self._file.close()
-            self._number += 1
-            self._path.rename(self._numbered(self._number))
-            if self._keep is not None and self._number > self._keep:
-                self._numbered(self._number - self._keep).unlink(missing_ok=True)
+            self._set_aside()
             self._file = self._new_file()
             self.writer.next_file(self._file, connections)
 
@@ -50,14 +55,23 @@ class CaptureFiles:
         finally:
             self._file.close()
 
+    def _set_aside(self) -> None:
+        """Give the file the next number, and remove the one that is too many."""
+        self._number += 1
+        self._path.rename(self._numbered(self._number))
+        if self._keep is not None and self._number > self._keep:
+            self._numbered(self._number - self._keep).unlink(missing_ok=True)
+
+    def _last_number(self) -> int:
+        name = re.compile(rf"{re.escape(self._path.stem)}\.(\d+){re.escape(self._path.suffix)}")
+        found = (name.fullmatch(one.name) for one in self._path.parent.iterdir())
+        return max((int(one[1]) for one in found if one), default=0)
+
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.stem}.{number}{self._path.suffix}")
 
     def _new_file(self) -> BinaryIO:
-        try:
-            return self._path.open("wb", buffering=0)
-        except OSError as error:
-            raise ConfigurationError(f"the capture {self._path} cannot be written: {error.strerror}") from None
+        return self._path.open("wb", buffering=0)
 
 
 class Recorder:

@@ -203,6 +203,19 @@ def test_captures_rotate(tmp_path: Path) -> None:
         assert any(one.api_name == "Produce" and one.request for one in read_exchanges(file))
 
 
+def test_a_second_run_goes_on_with_the_numbers(tmp_path: Path) -> None:
+    """A tap that is started again must not write over what the one before has recorded."""
+    path = tmp_path / "t.pcapng"
+    for name, text in (("t.pcapng", "newest"), ("t.1.pcapng", "oldest"), ("t.10.pcapng", "old"), ("t.x.pcapng", "no")):
+        (tmp_path / name).write_text(text)
+    with Tap("127.0.0.1:1", record=path, rotate_bytes=1 << 20, keep=10):
+        pass
+    found = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    assert exchanges_of(path) == []
+    assert found.pop("t.pcapng").startswith(b"\x0a\x0d\x0d\x0a")
+    assert found == {"t.10.pcapng": b"old", "t.11.pcapng": b"newest", "t.x.pcapng": b"no"}
+
+
 def test_chaos_is_the_same_for_the_same_seed() -> None:
     rules = [Rule(api=frozenset({0}), chance=0.5, throttle_ms=1)]
 
