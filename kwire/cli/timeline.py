@@ -52,6 +52,8 @@ def command(
 
     if as_text == (page is not None):
         raise click.UsageError("give -o PAGE.html for a page, or --ascii for text")
+    if page is not None and Path(page).exists() and Path(page).samefile(source):
+        raise click.UsageError("-o names the capture itself, which the page would replace")
     found = collect_timeline(
         source, where=where, ports=ports, redaction=redaction(show_secrets, redacts), bars_max=bars_max,
         with_details=page is not None, key_log=key_log,
