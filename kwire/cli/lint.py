@@ -65,6 +65,8 @@ def command(
 
     if explain is not None:
         return _explain(explain, output)
+    if as_json + sarif + junit > 1:
+        raise click.UsageError("give one of --json, --sarif and --junit")
     if not files:
         raise click.UsageError("no capture given: name a pcap or pcapng file, or --explain ID")
     settings = Settings.of(select, ignore, rule_file=rule_file, assume=_assumed(assume))

@@ -119,6 +119,13 @@ def test_rules_of_ones_own(capture: str, tmp_path: Path) -> None:
         assert run("lint", capture, "--rules", str(path)).code == 2
 
 
+@pytest.mark.parametrize("options", [["--json", "--sarif"], ["--sarif", "--junit"], ["--json", "--junit"]])
+def test_one_format_at_a_time(capture: str, options: list[str]) -> None:
+    ran = run("lint", capture, *options)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert "give one of --json, --sarif and --junit" in ran.stderr
+
+
 def test_explain(capture: str) -> None:
     assert len(run("lint", "--explain", "all").lines()) == 58
     assert "P03 tiny-batches (warn)" in run("lint", "--explain", "p03", "-f", "table").stdout
