@@ -6,6 +6,7 @@ import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -60,6 +61,9 @@ class Settings:
                 for name, number in values.items()
             }
             assumed = {**found.get("assume", {}), **assumed}
+        for name, value in (*limits.items(), *assumed.items()):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+                raise ConfigurationError(f"{name} is {value!r}", remedy="give a number of 0 or more")
         for name in limits:
             id, _, limit = name.partition(".")
             if id not in RULES or limit not in RULES[id].limits:
@@ -87,13 +91,19 @@ def _ids(texts: Iterable[str]) -> list[str]:
 def _read_rule_file(path: str) -> dict[str, Any]:
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(
             f"{path} is no rule file: {error}", remedy="write TOML: [limits.P03] requests = 50"
         ) from None
     unknown = found.keys() - {"limits", "assume", "rule"}
     if unknown:
         raise ConfigurationError(f"{path} has {', '.join(unknown)}", remedy="a rule file has limits, assume and rule")
+    tables = [(name, found[name]) for name in found]
+    tables += [(f"{name}.{id}", one) for name, table in tables if name != "assume" and isinstance(table, dict)
+               for id, one in table.items()]  # fmt: skip
+    for name, table in tables:
+        if not isinstance(table, dict):
+            raise ConfigurationError(f"{name} in {path} is {table!r}", remedy=f"write a table: [{name}]")
     return found
 
 

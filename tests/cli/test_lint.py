@@ -119,6 +119,27 @@ def test_rules_of_ones_own(capture: str, tmp_path: Path) -> None:
         assert run("lint", capture, "--rules", str(path)).code == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b'[limits.P03]\nrequests = "many"', "P03.requests is 'many'"),
+        (b"[limits.P03]\nrequests = -1", "P03.requests is -1"),
+        (b"[limits.P03]\nrequests = true", "P03.requests is True"),
+        (b"[limits]\nP03 = 5", "write a table: [limits.P03]"),
+        (b"limits = 3", "write a table: [limits]"),
+        (b"[rule]\nA = 5", "write a table: [rule.A]"),
+        (b'[assume]\n"max.poll.interval.ms" = "x"', "max.poll.interval.ms is 'x'"),
+        (b"\xff\xfe", "is no rule file"),
+    ],
+)
+def test_wrong_rule_files(capture: str, tmp_path: Path, text: bytes, says: str) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_bytes(text)
+    ran = run("lint", capture, "--rules", str(path))
+    assert ran.code == 2
+    assert says in ran.stderr
+
+
 @pytest.mark.parametrize("options", [["--json", "--sarif"], ["--sarif", "--junit"], ["--json", "--junit"]])
 def test_one_format_at_a_time(capture: str, options: list[str]) -> None:
     ran = run("lint", capture, *options)

@@ -258,6 +258,12 @@ def test_nothing_is_lost_in_chaos(rule: Rule) -> None:
         ("[[rule]]\nchance = 0.5", "does nothing"),
         ("[[rule]]\ndisconnect = 'now'", "disconnect"),
         ("[[rule]]\nmute = 1", "mute"),
+        ("rule = [5]", "rule 1 of"),
+        ("[[rule]]\napi = 5\nmute = true", "api of rule 1 of"),
+        ("[[rule]]\nchance = 5\nmute = true", "give a number from 0 to 1"),
+        ("[[rule]]\ndelay_ms = nan", "delay_ms of rule 1"),
+        ("[[rule]]\ndelay_ms = inf", "delay_ms of rule 1"),
+        ("[[rule]]\nthrottle_ms = 99999999999", "give a number from 0 to 2,147,483,647"),
         ("[[rule", "cannot be read"),
     ],
 )
