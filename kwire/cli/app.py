@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from kwire.cli.error_report import UNWRITABLE, ExitCode, exit_code, print_error, report_error
-from kwire.cli.output import is_utf8
+from kwire.cli.error_report import UNWRITABLE, ExitCode, exit_code, is_utf8, print_error, report_error
 from kwire.cli.stderr_log import log_to_stderr
 from kwire.errors import KwireError
 from kwire.version import VERSION

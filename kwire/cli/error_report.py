@@ -147,6 +147,11 @@ def _causes(error: KwireError) -> Iterator[KwireError]:
         cause = cause.__cause__
 
 
+def is_utf8(stream: TextIO) -> bool:
+    """Return whether a stream writes UTF-8."""
+    return (stream.encoding or "").lower().replace("-", "") == "utf8"
+
+
 def takes_colour(stream: TextIO) -> bool:
     """Return whether to colour a stream: a terminal with colours, unless NO_COLOR is set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -14,6 +14,7 @@ from kwire.capture.times import utc_text_of_ns
 from kwire.cli.arguments import key_log_option
 from kwire.cli.capture_input import AcceptedExchanges
 from kwire.cli.error_report import ExitCode
+from kwire.cli.finite_range import SECONDS_MAX
 from kwire.cli.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def parse_seconds(text: str) -> float:
         seconds = float(number) * _UNITS[text[len(number) :] or "s"]
     except (ValueError, KeyError):
         seconds = 0.0
-    if not seconds > 0:
+    if not 1e-9 <= seconds <= SECONDS_MAX:
         raise click.UsageError(f"{text!r} is no time: write 10s, 500ms or 2m")
     return seconds
 
