@@ -92,7 +92,7 @@ def metadata(facts: Facts) -> Iterator[Finding]:
         yield ok(f"cluster {next(iter(found))} by {counted(len(facts.bootstrap), 'bootstrap address')}")
 
 
-@check("D20", "controller", "the controller is known; how many brokers", "a connection")
+@check("D20", "controller", "the controller is known, and answers (KRaft); how many brokers", "a connection")
 def controller(facts: Facts) -> Iterator[Finding]:
     if facts.first is None or facts.first.metadata is None:
         return
