@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Remark,
         RequestPair,
         ResponseMissing,
+        is_unreadable,
         pair_frames,
     )
     from kwire.capture.streams import read_capture
@@ -73,6 +74,7 @@ __all__ = [
     "ResponseError",
     "ResponseMissing",
     "is_capture",
+    "is_unreadable",
     "pair_frames",
     "read_capture",
     "read_exchanges",
@@ -93,6 +95,7 @@ _FILES = {
     "ResponseError": "json",
     "ResponseMissing": "pairing",
     "is_capture": "packets",
+    "is_unreadable": "pairing",
     "pair_frames": "pairing",
     "read_capture": "streams",
     "read_exchanges": "exchange",

@@ -40,7 +40,10 @@ class Filter:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._accepts = _Parser(text).parse()
+        try:
+            self._accepts = _Parser(text).parse()
+        except RecursionError:
+            raise FilterError("the expression has too many brackets within brackets") from None
 
     def accepts(self, exchange: Exchange) -> bool:
         return self._accepts(exchange)

@@ -86,6 +86,19 @@ class Remark:
     connection: CapturedConnection | None = None
     is_problem: bool = False
 
+    def __str__(self) -> str:
+        """Return the text, with the connection that it is about."""
+        return (
+            self.text
+            if self.connection is None
+            else f"connection {self.connection.number} ({self.connection}): {self.text}"
+        )
+
+
+def is_unreadable(exchanges: int, remarks: Iterable[Remark]) -> bool:
+    """Return whether a file is no capture, or one with traffic of which no exchange came out."""
+    return not exchanges and any(True for _ in remarks)
+
 
 CaptureEvent: TypeAlias = CapturedFrame | ResponseMissing | Remark
 

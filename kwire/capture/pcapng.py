@@ -77,9 +77,10 @@ class CaptureWriter:
     def flush(self) -> None:
         """Write what was collected, in one call."""
         if self._blocks:
-            data = b"".join(self._blocks)
+            data = memoryview(b"".join(self._blocks))
             self._blocks.clear()
-            self._file.write(data)
+            while data:  # a file without a buffer may take a part, such as on a disk that is nearly full
+                data = data[self._file.write(data) :]
             self._file.flush()
 
     def next_file(self, file: BinaryIO, connections: list[WrittenConnection]) -> None:

@@ -39,7 +39,8 @@ _HEAD_BYTES = 300
 # Why a connection is not read.
 TLS = "encrypted with TLS: give the key log of a side (--keylog), or capture on a plaintext listener"
 ANOTHER_PROTOCOL = "another protocol than Kafka"
-NO_REQUEST = "it has no Kafka requests"
+NO_REQUEST = "no Kafka requests"
+CUT_OFF = "its packets are cut off: capture whole ones (tcpdump -s 0)"
 
 
 class TcpStream:
@@ -54,11 +55,13 @@ class TcpStream:
         self._tls: TlsConnection | None = None
         self.rejected: str | None = None  # why it is not read
         self.bytes = 0  # captured or missing, of both sides
+        self._bytes_captured = 0
         self._frame_bytes_max = frame_bytes_max
         self._numbers = numbers
         self._halves = (HalfStream(), HalfStream())
         self._is_over = False
         self._opener: int | None = None  # the side whose SYN was seen
+        self._has_begin = True  # after that SYN no byte of the beginning is missing
         named = [side for side in (0, 1) if sides[side].port in broker_ports]
         self._client = 1 - named[0] if named else None
         self._heads = (bytearray(), bytearray())  # the first bytes of each side
@@ -72,8 +75,16 @@ class TcpStream:
 
     def is_new_connection(self, segment: Segment) -> bool:
         """Return whether a segment opens another connection between the same ends."""
-        is_opening = segment.flags & (SYN | ACK) == SYN
-        return is_opening and self._halves[self._side(segment)].has_begun
+        if segment.flags & (SYN | ACK) != SYN:
+            return False
+        half = self._halves[self._side(segment)]
+        # A SYN with the same number is a copy, unless a program made its packets up, as kwire's tap: all begin at 0.
+        return half.has_begun and (segment.seq == 0 or not half.begins_at(segment.seq + 1))
+
+    def is_repeated(self, segment: Segment) -> bool:
+        """Return whether a segment that comes after the end is a copy of one before it."""
+        half = self._halves[self._side(segment)]
+        return half.has_had(segment.seq, len(segment.data) + segment.missing) and not self.is_new_connection(segment)
 
     def add(self, segment: Segment) -> Iterator[CaptureEvent]:
         """Yield what a segment completes."""
@@ -88,6 +99,7 @@ class TcpStream:
             yield from self._process(1 - side, other.acknowledged(segment.ack))
         if segment.data or segment.missing:
             self.bytes += len(segment.data) + segment.missing
+            self._bytes_captured += len(segment.data)
             events = half.add(seq, segment.data, segment.missing, segment.packet, segment.at_ns)
             yield from self._process(side, events)
         if segment.flags & FIN:
@@ -105,7 +117,8 @@ class TcpStream:
         if self._matcher is not None:
             yield from self._matcher.finish()
         elif self.rejected is None and self.bytes:
-            self.rejected = NO_REQUEST
+            self.rejected = CUT_OFF if self._bytes_captured * 2 < self.bytes else NO_REQUEST
+        self._matcher = None
 
     def _side(self, segment: Segment) -> int:
         return 0 if segment.source == self.sides[0] else 1
@@ -144,7 +157,7 @@ class TcpStream:
     def _decide(self, side: int, event: Event) -> None:
         """Find the client, or that the connection is not Kafka's."""
         if isinstance(event, Gap):
-            self._opener = None  # its first bytes are not in the capture
+            self._has_begin = False
             return
         head = self._heads[side]
         if len(head) < _HEAD_BYTES:
@@ -155,8 +168,9 @@ class TcpStream:
             return
         if self._client is not None:
             return
-        if self._opener is None:
-            if find_request(event.data, [0] if event.is_start else []) is not None:
+        if self._opener is None or not self._has_begin:
+            is_possible = self._opener in (None, side)
+            if is_possible and find_request(event.data, [0] if event.is_start else []) is not None:
                 self._client = side
             return
         # The opener's first bytes are a request, or this is not Kafka. A capture out of order may have the response
@@ -173,13 +187,14 @@ class TcpStream:
         while self._undecided_bytes > SEARCHED_BYTES_MAX and len(self._undecided) > 1:
             _, dropped = self._undecided.popleft()
             self._undecided_bytes -= len(dropped.data) if isinstance(dropped, StreamData) else 0
-            self._opener = None
+            self._has_begin = False
 
     def _begin(self, client: int) -> Iterator[CaptureEvent]:
         """Process all buffered events: the connection is Kafka's."""
         client_end, broker_end = str(self.sides[client]), str(self.sides[1 - client])
         connection = CapturedConnection(next(self._numbers), client_end, broker_end, is_tls=self._tls is not None)
-        self._matcher = ResponseMatcher(connection, client, self._frame_bytes_max, in_step=self._opener is not None)
+        in_step = self._opener is not None and self._has_begin
+        self._matcher = ResponseMatcher(connection, client, self._frame_bytes_max, in_step=in_step)
         undecided, self._undecided = self._undecided, deque()
         for side, event in undecided:
             yield from self._matcher.feed(side, event)
@@ -231,6 +246,7 @@ class _Connections:
         self._key_log = key_log
         self._frame_bytes_max = frame_bytes_max
         self._open: OrderedDict[frozenset[Endpoint], TcpStream] = OrderedDict()
+        self._ended: OrderedDict[frozenset[Endpoint], TcpStream] = OrderedDict()  # the last of them
         self._numbers = count(1)
         self._rejected: Counter[str] = Counter()
         self._rejected_bytes: Counter[str] = Counter()
@@ -244,6 +260,9 @@ class _Connections:
             yield from self._close(ends)
             stream = None
         if stream is None:
+            ended = self._ended.get(ends)
+            if ended is not None and ended.is_repeated(segment):
+                return
             sides = (segment.source, segment.target)
             stream = TcpStream(sides, self._ports, self._frame_bytes_max, self._numbers, self._key_log)
             self._open[ends] = stream
@@ -264,6 +283,10 @@ class _Connections:
 
     def _close(self, ends: frozenset[Endpoint]) -> Iterator[CaptureEvent]:
         stream = self._open.pop(ends)
+        self._ended.pop(ends, None)
+        self._ended[ends] = stream
+        if len(self._ended) > CONNECTIONS_MAX:
+            self._ended.popitem(last=False)
         yield from stream.finish()
         if stream.rejected is not None:
             self._rejected[stream.rejected] += 1

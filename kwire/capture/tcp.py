@@ -224,6 +224,7 @@ class HalfStream:
     def __init__(self) -> None:
         self._next = 0  # the position of the next byte
         self._seq: int | None = None  # its sequence number
+        self._origin: int | None = None  # that of position 0
         self._waiting: list[_EarlySegment] = []
         self._waiting_bytes = 0
         self._segments_left = _SEGMENTS_BEFORE_GAP
@@ -239,8 +240,16 @@ class HalfStream:
         return self._end is not None and self._next >= self._end
 
     def begin(self, seq: int) -> None:
-        """Set the sequence number of the first byte, from a SYN."""
-        self._seq = seq & 0xFFFFFFFF
+        """Set the sequence number of the first byte, from a SYN. A copy of this SYN changes nothing."""
+        if not self.begins_at(seq):
+            self._seq = self._origin = seq & 0xFFFFFFFF
+
+    def begins_at(self, seq: int) -> bool:
+        return self._origin == seq & 0xFFFFFFFF
+
+    def has_had(self, seq: int, size: int) -> bool:
+        """Return whether bytes lie within what has been seen, with the numbers of SYN and FIN around it."""
+        return self._seq is not None and -1 <= self._position(seq) <= self._next + 1 - size
 
     def add(self, seq: int, data: bytes, missing: int, packet: int, at_ns: int) -> Iterator[Event]:
         """Yield the events of a segment's data."""

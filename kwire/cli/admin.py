@@ -73,7 +73,10 @@ def duration(option: str, text: str) -> timedelta:
     found = _DURATION.fullmatch(text)
     if found is None or not int(found[1]):
         raise click.UsageError(f"{option} {text}: give a time such as 90s, 30m, 12h or 7d")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    try:
+        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    except OverflowError:
+        raise click.UsageError(f"{option} {text}: that is longer than the calendar") from None
 
 
 def time_of(option: str, text: str, also: Iterable[str] = ()) -> datetime | timedelta:

@@ -9,12 +9,13 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from io import TextIOWrapper
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
-from kwire.cli.error_report import UNWRITABLE, ExitCode, exit_code, print_error, report_error
+from kwire.cli.error_report import UNWRITABLE, ExitCode, exit_code, is_utf8, print_error, report_error
 from kwire.cli.stderr_log import log_to_stderr
 from kwire.errors import KwireError
 from kwire.version import VERSION
@@ -115,6 +116,7 @@ class Commands(click.Group):
         if not _open_closed_streams():
             print_error("the output cannot be written: stdout is closed")
             sys.exit(ExitCode.UNWRITABLE)
+        _escape_what_stdout_lacks()
         try:
             with _second_signal_is_final():
                 status = super().main(args, *more, **options)
@@ -175,6 +177,12 @@ def _open_closed_streams() -> bool:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.open(os.devnull, flags), mode, closefd=False))  # noqa: SIM115 - it stays open
     return has_stdout
+
+
+def _escape_what_stdout_lacks() -> None:
+    """Let names from the wire that the locale's encoding lacks appear as escapes; Python raises an error for them."""
+    if isinstance(sys.stdout, TextIOWrapper) and not is_utf8(sys.stdout):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _flush_quietly() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kwire.cli.finite_range import SECONDS_MAX, FiniteRange
 from kwire.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ _OPTIONS = [
         "-b", "--bootstrap", metavar="HOST:PORT,...", envvar="KWIRE_BOOTSTRAP", show_envvar=True,
         help="Brokers to connect to first; one reachable broker is enough.",
     ),
-    click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
+    click.option("--timeout", type=FiniteRange(min=0, min_open=True, max=SECONDS_MAX), default=10.0, show_default=True,
                  metavar="SECONDS", help="Time for each response, connecting included."),
     click.option("--tls", is_flag=True, help="Use TLS; --cafile, --cert and --insecure imply it. Default: plaintext."),
     click.option("--cafile", type=_FILE, help="Certificate authorities to trust, PEM. Default: the system's."),

@@ -187,7 +187,10 @@ def _time_ms(text: str, now: datetime) -> int:
     if re.fullmatch(r"\d+", text):
         return int(text)
     if ago := re.fullmatch(r"-(\d+)([smhd])", text):
-        at = now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        try:
+            at = now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        except OverflowError:
+            return 0  # before the calendar begins, and so before all records
     else:
         try:
             at = datetime.fromisoformat(text)

@@ -70,6 +70,10 @@ def command(
     """
     from kwire.doctor import diagnose
 
+    if as_json and junit:
+        raise click.UsageError("give one of --json and --junit")
+    if probe and topic is None:
+        raise click.UsageError("--probe writes a record: it needs --topic")
     target = _target(connection, click.get_current_context().meta.get(_PROPERTIES))
     report = diagnose(replace(target, topic=topic, group=group, transactional_id=transactional_id, probe=probe))
     if junit:

@@ -98,7 +98,7 @@ def error_lines(error: KwireError) -> list[str]:
     # The innermost remedy fits the real cause: "nothing listens there", not "check the brokers".
     remedies = [one.remedy for one in (error, *causes) if one.remedy]
     if remedies:
-        lines.append(f"  do:  {_PYTHON_NAME.sub(lambda name: _OPTIONS[name[0]], remedies[-1])}")
+        lines.append(f"  do:  {by_options(remedies[-1])}")
     return lines
 
 
@@ -116,6 +116,11 @@ _OPTIONS = {
     "delivery_timeout_ms": "--delivery-timeout",
 }
 _PYTHON_NAME = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
+
+
+def by_options(text: str) -> str:
+    """Return a text with the names of the command line's options in place of Python's."""
+    return _PYTHON_NAME.sub(lambda name: _OPTIONS[name[0]], text)
 
 
 def _without(message: str, causes: list[KwireError]) -> str:
@@ -140,6 +145,11 @@ def _causes(error: KwireError) -> Iterator[KwireError]:
         if isinstance(cause, KwireError):
             yield cause
         cause = cause.__cause__
+
+
+def is_utf8(stream: TextIO) -> bool:
+    """Return whether a stream writes UTF-8."""
+    return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def takes_colour(stream: TextIO) -> bool:

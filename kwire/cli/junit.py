@@ -43,4 +43,5 @@ def junit_xml(suite: str, cases: Iterable[Case], seconds: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    return quoteattr(printable(text))
+    # The declaration says UTF-8, and stdout may have another encoding: ASCII suits both.
+    return quoteattr(printable(text)).encode("ascii", "xmlcharrefreplace").decode()

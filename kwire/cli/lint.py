@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kwire.capture.times import utc_text_of_ns
 from kwire.cli.arguments import key_log_option
+from kwire.cli.capture_input import print_remarks
 from kwire.cli.error_report import ExitCode
 from kwire.cli.junit import Case, junit_xml
 from kwire.cli.output import Output, counted, output_options, printable
@@ -64,6 +65,8 @@ def command(
 
     if explain is not None:
         return _explain(explain, output)
+    if as_json + sarif + junit > 1:
+        raise click.UsageError("give one of --json, --sarif and --junit")
     if not files:
         raise click.UsageError("no capture given: name a pcap or pcapng file, or --explain ID")
     settings = Settings.of(select, ignore, rule_file=rule_file, assume=_assumed(assume))
@@ -120,8 +123,7 @@ def _explain(text: str, output: Output) -> ExitCode:
 def _show(path: str, report: LintReport, output: Output, *, as_json: bool, names_file: bool) -> None:
     from kwire.lint import Level
 
-    for problem in report.problems:
-        output.note(f"{path}: {problem}" if names_file else problem)
+    print_remarks(report.exchanges, report.remarks, output, path if names_file else "")
     if as_json or not output.is_table:
         for finding in report.findings:
             output.json({"file": path, **finding_to_json(finding)})
@@ -161,7 +163,7 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
     return {
         "rule": finding.rule.id, "name": finding.rule.name, "level": finding.rule.level.label,
         "subject": finding.subject, "text": finding.text, "count": finding.count, "packets": finding.packets,
-        "time": datetime.fromtimestamp(finding.at_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
+        "time": utc_text_of_ns(finding.at_ns),
         "because_of": None if because is None else {"rule": because.rule.id, "subject": because.subject},
         "fix": finding.rule.fix,
     }  # fmt: skip
@@ -191,7 +193,7 @@ def _sarif(reports: dict[str, LintReport]) -> dict[str, Any]:
         for one in report.findings
     ]  # fmt: skip
     unread = [
-        {"level": "error", "message": {"text": f"{path}: {'; '.join(report.problems)}"}}
+        {"level": "error", "message": {"text": f"{path}: {'; '.join(map(str, report.remarks))}"}}
         for path, report in reports.items()
         if report.is_unreadable
     ]
@@ -208,7 +210,7 @@ def _cases(reports: dict[str, LintReport], ids: Sequence[str]) -> Iterator[Case]
 
     for path, report in reports.items():
         if report.is_unreadable:
-            yield Case(path, "the capture can be read", failure="; ".join(report.problems))
+            yield Case(path, "the capture can be read", failure="; ".join(map(str, report.remarks)))
             continue
         for id in ids:
             found = [one for one in report.at_least(Level.WARN) if one.rule.id == id]

@@ -11,11 +11,11 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from kwire.cli.error_report import takes_colour
+from kwire.cli.error_report import is_utf8, takes_colour
 from kwire.cli.stderr_log import log_to_stderr
 from kwire.errors import counted as counted
 
@@ -112,11 +112,6 @@ def has_colour() -> bool:
 def json_line(value: Any) -> str:
     # A stream without UTF-8 gets \u escapes: the same JSON.
     return json.dumps(value, ensure_ascii=not is_utf8(sys.stdout), separators=(", ", ": "))
-
-
-def is_utf8(stream: TextIO) -> bool:
-    """Return whether a stream writes UTF-8."""
-    return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def _cell(cell: object) -> str | Text:

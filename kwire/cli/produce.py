@@ -15,6 +15,7 @@ import click
 from kwire.cli.arguments import complete_topic
 from kwire.cli.connection import ConnectionOptions, producer_options
 from kwire.cli.error_report import ExitCode, error_lines, exit_code
+from kwire.cli.finite_range import SECONDS_MAX, FiniteRange
 from kwire.cli.kcat_format import unescape
 from kwire.cli.output import Output, counted, json_line, output_options
 from kwire.errors import EncodeError, ErrorCode, KwireError, RequestTimeoutError, TopicError, broker_error
@@ -80,7 +81,7 @@ _CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 )
 @click.option(
     "--delivery-timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True, max=SECONDS_MAX),
     default=120.0,
     show_default=True,
     metavar="SECONDS",

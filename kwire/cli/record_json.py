@@ -19,7 +19,8 @@ from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.capture.json import bytes_to_json, headers_to_json
-from kwire.cli.output import is_utf8, json_line
+from kwire.cli.error_report import is_utf8
+from kwire.cli.output import json_line
 from kwire.errors import EncodeError
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from kwire.cli.arguments import key_log_option, where_option
 from kwire.cli.capture_input import AcceptedExchanges
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
+from kwire.cli.finite_range import FiniteRange
 from kwire.cli.output import Output, counted, output_options, printable
 from kwire.cli.tap import parse_address
 
@@ -36,7 +37,7 @@ def _parse_serve(ctx: click.Context, param: click.Parameter, value: str | None) 
 )
 @click.option("--yes", "writes", is_flag=True, help="With --to: also send what changes the cluster.")
 @click.option(
-    "--speed", type=click.FloatRange(min=0, min_open=True), metavar="N",
+    "--speed", type=FiniteRange(min=0, min_open=True), metavar="N",
     help="With --to: 1 keeps the capture's pace, 10 is ten times as fast. Default: wait only for responses.",
 )  # fmt: skip
 @click.option(
@@ -99,7 +100,8 @@ def _send(
         if not output.is_table:
             output.json(_replayed(one))
         elif one.outcome in ("differs", "unanswered"):
-            output.text(printable(f"{_described(one.exchange)}\n    {one.outcome}: {one.text}"))
+            output.text(printable(_described(one.exchange)))
+            output.text(printable(f"    {one.outcome}: {one.text}"))
     for reason, number in skipped.items():
         remedy = ", and --yes was not given" if reason == WRITES else ""
         output.note(f"{counted(number, 'request')} left out: {reason}{remedy}")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from kwire.capture.times import utc_text_of_ns
 from kwire.cli.arguments import key_log_option
+from kwire.cli.capture_input import AcceptedExchanges
 from kwire.cli.error_report import ExitCode
+from kwire.cli.finite_range import SECONDS_MAX
 from kwire.cli.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 _BY = ("api", "client", "topic", "connection", "broker")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BUFFER_BYTES = 256 * 1024
+_RATE_SECONDS_MIN = 0.001
 _RIGHT = ["n", "req/s", "in", "out", "p50 ms", "p95 ms", "p99 ms", "max ms", "rec/req", "ratio", "unanswered"]
 
 
@@ -31,7 +35,7 @@ def parse_seconds(text: str) -> float:
         seconds = float(number) * _UNITS[text[len(number) :] or "s"]
     except (ValueError, KeyError):
         seconds = 0.0
-    if not seconds > 0:
+    if not 1e-9 <= seconds <= SECONDS_MAX:
         raise click.UsageError(f"{text!r} is no time: write 10s, 500ms or 2m")
     return seconds
 
@@ -58,26 +62,17 @@ def command(
         kwire stats traffic.pcapng --by client
         tcpdump -i any -U -w - port 9092 | kwire stats - --every 10s
     """
-    from kwire.capture import Remark, read_exchanges
+    from kwire.capture import PrefixedFile
     from kwire.lint.statistics import spans
 
     seconds = None if every is None else parse_seconds(every)
-    remarks: list[Remark] = []
-    buffered: Any = io.BufferedReader(cast("io.RawIOBase", source), _BUFFER_BYTES)
-    click.get_current_context().call_on_close(buffered.detach)  # click closes the file itself
-    found = 0
-    exchanges = read_exchanges(buffered, ports=ports, on_remark=remarks.append, key_log=key_log)
+    # Of a live capture it takes what there is, and does not wait for a full buffer.
+    buffered: Any = io.BufferedReader(PrefixedFile(b"", source), _BUFFER_BYTES)
+    exchanges = AcceptedExchanges(buffered, None, output, ports=ports, key_log=key_log)
     for one in spans(exchanges, by, seconds):
-        found += sum(row.n for row in one.rows.values())
         show_statistics(one, seconds, output, as_json=as_json)
-    for remark in remarks:
-        if remark.is_problem:
-            output.note(remark.text)
-    if not found:
-        output.note("no Kafka exchange is in the capture")
-        if any(remark.is_problem for remark in remarks):
-            return ExitCode.UNDECODABLE
-    return ExitCode.OK
+        sys.stdout.flush()
+    return ExitCode.UNDECODABLE if exchanges.is_unreadable else ExitCode.OK
 
 
 def show_statistics(one: Statistics, seconds: float | None, output: Output, *, as_json: bool = False) -> None:
@@ -87,18 +82,21 @@ def show_statistics(one: Statistics, seconds: float | None, output: Output, *, a
             output.json(line)
         return
     if seconds is not None:
-        output.text(f"{datetime.fromtimestamp(one.begin_ns / 1e9, UTC):%H:%M:%S}")
+        output.text(utc_text_of_ns(one.begin_ns)[11 : 19 if seconds % 1 == 0 else 23])
     output.table([one.by, *_RIGHT, "errors", "versions"], _cells(one, seconds), right=_RIGHT)
 
 
-def _rate(row: Row, one: Statistics, every: float | None) -> float:
-    return row.n / (every or max(one.seconds, 0.001))
+def _rate(row: Row, one: Statistics, every: float | None) -> float | None:
+    """Return requests per second; None if all came at once, so that there is no time to divide by."""
+    seconds = every or one.seconds
+    return row.n / seconds if seconds >= _RATE_SECONDS_MIN else None
 
 
 def _cells(one: Statistics, every: float | None) -> Iterator[list[object]]:
     for row in one.sorted_rows():
+        rate = _rate(row, one, every)
         yield [
-            row.key, row.n, f"{_rate(row, one, every):.1f}", size_text(row.request_bytes),
+            row.key, row.n, "" if rate is None else f"{rate:.1f}", size_text(row.request_bytes),
             size_text(row.response_bytes), *(f"{row.latency.quantile(share):.2f}" for share in (0.5, 0.95, 0.99)),
             f"{row.latency.max:.2f}",
             "" if row.records_a_request is None else f"{row.records_a_request:.1f}",
@@ -109,9 +107,10 @@ def _cells(one: Statistics, every: float | None) -> Iterator[list[object]]:
 
 def _lines(one: Statistics, every: float | None) -> Iterator[dict[str, Any]]:
     for row in one.sorted_rows():
+        rate = _rate(row, one, every)
         yield {
             "at_ms": one.begin_ns // 1_000_000, one.by: row.key, "n": row.n,
-            "requests_per_second": round(_rate(row, one, every), 3), "request_bytes": row.request_bytes,
+            "requests_per_second": None if rate is None else round(rate, 3), "request_bytes": row.request_bytes,
             "response_bytes": row.response_bytes, "unanswered": row.unanswered,
             "latency_ms": {
                 "p50": round(row.latency.quantile(0.5), 3), "p95": round(row.latency.quantile(0.95), 3),

@@ -15,8 +15,9 @@ import click
 
 from kwire.cli.arguments import redaction, redaction_options, where_option
 from kwire.cli.connection import ConnectionOptions, connection_options
-from kwire.cli.error_report import ExitCode
+from kwire.cli.error_report import ExitCode, by_options
 from kwire.cli.output import Output, counted, output_options
+from kwire.cli.view import require_terminal
 
 if TYPE_CHECKING:
     from kwire.capture.filters import Filter
@@ -111,12 +112,18 @@ def command(
 
     if show_secrets and record is not None and not unsafe_record:
         raise click.UsageError("the capture would have passwords: leave out --show-secrets, or add --unsafe-record")
+    if rotate_bytes is not None and record is None:
+        raise click.UsageError("--rotate needs -o FILE")
+    if keep is not None and rotate_bytes is None:
+        raise click.UsageError("--keep needs --rotate SIZE")
     if (cert_in is None) != (key_in is None):
         raise click.UsageError("--tls-in and --key-in go together")
     if has_ui and (program is not None or output.quiet):
         raise click.UsageError("--ui has the terminal for itself: leave out --exec and -q")
     if has_ui and (lints or stats_every is not None):
         raise click.UsageError("--ui has the terminal for itself: leave out --lint and --stats")
+    if has_ui:
+        require_terminal()
     viewer = _viewer(connection.bootstrap, where) if has_ui else None
     table = PairTable(output, None)
 
@@ -128,7 +135,11 @@ def command(
         sys.stdout.flush()
 
     tls = connection.tls
-    on_remark = output.note if viewer is None else _unheard
+
+    def note(text: str) -> None:
+        output.note(by_options(text))
+
+    on_remark = note if viewer is None else _unheard
     on_exchange: Callable[[Any], object] | None = (
         viewer.feed if viewer is not None else show if shows and not output.quiet else None
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kwire.cli.arguments import key_log_option, redaction, redaction_options, where_option
+from kwire.cli.capture_input import print_remarks
 from kwire.cli.error_report import ExitCode, writes_file
 from kwire.cli.output import Output, counted, output_options
 
@@ -51,13 +52,13 @@ def command(
 
     if as_text == (page is not None):
         raise click.UsageError("give -o PAGE.html for a page, or --ascii for text")
+    if page is not None and Path(page).exists() and Path(page).samefile(source):
+        raise click.UsageError("-o names the capture itself, which the page would replace")
     found = collect_timeline(
         source, where=where, ports=ports, redaction=redaction(show_secrets, redacts), bars_max=bars_max,
         with_details=page is not None, key_log=key_log,
     )  # fmt: skip
-    for remark in found.remarks:
-        if remark.is_problem:
-            output.note(remark.text)
+    print_remarks(found.exchanges, found.remarks, output)
     if page is None:
         sys.stdout.write(timeline_text(found, width or shutil.get_terminal_size((120, 24)).columns))
     else:
@@ -67,7 +68,4 @@ def command(
         output.note(f"{counted(len(found.bars), 'exchange')} in {page}, {len(text.encode()) / 1e6:.1f} MB")
     if found.left_out:
         output.note(f"{counted(found.left_out, 'later exchange')} left out; --max {bars_max} is the limit")
-    if not found.bars and not found.filtered:
-        output.note("no Kafka exchange is in the capture")
-        return ExitCode.UNDECODABLE
-    return ExitCode.OK
+    return ExitCode.UNDECODABLE if found.is_unreadable else ExitCode.OK

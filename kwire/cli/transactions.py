@@ -10,6 +10,7 @@ import click
 from kwire.cli.admin import open_admin, partition_keys, report, show
 from kwire.cli.connection import ConnectionOptions, connection_options
 from kwire.cli.error_report import ExitCode
+from kwire.cli.finite_range import FiniteRange
 from kwire.cli.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only in this state, such as Ongoing.")
-@click.option("--older-than", type=float, metavar="SECONDS", help="Only open for longer than this (Kafka 3.8).")
+@click.option(
+    "--older-than", type=FiniteRange(min=0), metavar="SECONDS", help="Only open for longer than this (Kafka 3.8)."
+)
 @connection_options
 @output_options
 def list_transactions(
@@ -68,7 +71,12 @@ def describe(ids: tuple[str, ...], connection: ConnectionOptions, output: Output
 @command.command()
 @click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable. Default: all.")
 @click.option(
-    "--older-than", type=float, default=900, show_default=True, metavar="SECONDS", help="Without a record for so long."
+    "--older-than",
+    type=FiniteRange(min=0),
+    default=900,
+    show_default=True,
+    metavar="SECONDS",
+    help="Without a record for so long.",
 )
 @connection_options
 @output_options

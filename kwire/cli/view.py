@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
 
 from kwire.cli.arguments import key_log_option, redaction, redaction_options, where_option
+from kwire.cli.capture_input import print_remarks
 from kwire.cli.error_report import ExitCode
+from kwire.cli.output import Output
 
 if TYPE_CHECKING:
     from kwire.capture import KeyLog
@@ -33,9 +37,25 @@ def command(
     \b
         kwire view traffic.pcapng -w 'error != NONE'
     """
-    from kwire.capture import read_exchanges
+    from kwire.capture import Remark, is_unreadable, read_exchanges
+
+    remarks: list[Remark] = []
+    exchanges = read_exchanges(
+        source, ports=ports, redaction=redaction(show_secrets, redacts), on_remark=remarks.append, key_log=key_log
+    )
+    first = next(exchanges, None)
+    if first is None:  # a screen could not say why it is empty
+        print_remarks(0, remarks, Output(is_table=True, quiet=False, verbose=0))
+        return ExitCode.UNDECODABLE if is_unreadable(0, remarks) else ExitCode.OK
+    require_terminal()
     from kwire.cli.viewer import Viewer
 
-    exchanges = read_exchanges(source, ports=ports, redaction=redaction(show_secrets, redacts), key_log=key_log)
-    Viewer(exchanges, title=source, where=where).run()
+    Viewer(chain([first], exchanges), title=source, where=where).run()
+    print_remarks(1, remarks, Output(is_table=True, quiet=False, verbose=0))
     return ExitCode.OK
+
+
+def require_terminal() -> None:
+    """Raise UsageError if there is none: the screen would be written into a file, and no key could end it."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError("the screen needs a terminal; `kwire decode` prints lines, `kwire tap` without --ui too")

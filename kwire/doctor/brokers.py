@@ -92,7 +92,7 @@ def metadata(facts: Facts) -> Iterator[Finding]:
         yield ok(f"cluster {next(iter(found))} by {counted(len(facts.bootstrap), 'bootstrap address')}")
 
 
-@check("D20", "controller", "the controller is known; how many brokers", "a connection")
+@check("D20", "controller", "the controller is known, and answers (KRaft); how many brokers", "a connection")
 def controller(facts: Facts) -> Iterator[Finding]:
     if facts.first is None or facts.first.metadata is None:
         return
@@ -102,6 +102,12 @@ def controller(facts: Facts) -> Iterator[Finding]:
         yield fail("the cluster has no controller", "look at the controllers' logs: topics and leaders cannot change")
     elif known.controller_id not in ids:
         yield warn(f"the controller {known.controller_id} is not among the brokers {ids}", "look at its log")
+    elif facts.controller_error is not None:
+        yield fail(
+            f"the brokers name controller {known.controller_id}, but no controller answers: "
+            f"{facts.controller_error.message}",
+            "look whether most of the controllers run, and at their logs: topics and leaders cannot change",
+        )
     else:
         yield ok(f"{counted(len(ids), 'broker')}, controller {known.controller_id}")
 
@@ -116,7 +122,11 @@ def advertised(facts: Facts) -> Iterator[Finding]:
         if endpoint.error is not None:
             yield fail(
                 f"broker {endpoint.node} says {endpoint.address}: {endpoint.error.message}.{_lost(facts, endpoint)}",
-                where if endpoint.stage in ("name", "tcp") else endpoint.error.remedy,
+                f"start broker {endpoint.node} if it is down; else {where}"
+                if endpoint.stage == "tcp"
+                else where
+                if endpoint.stage == "name"
+                else endpoint.error.remedy,
             )
         elif endpoint.metadata is not None and endpoint.metadata.cluster_id != cluster:
             yield fail(

@@ -16,7 +16,7 @@ from kwire.cluster import parse_bootstrap
 from kwire.doctor.facts import ClockOffset, Endpoint, Facts, Target
 from kwire.doctor.round_trip import round_trip
 from kwire.doctor.visit import Visitor
-from kwire.errors import ConfigurationError, KwireError
+from kwire.errors import ConfigurationError, KwireError, RequestTimeoutError
 from kwire.net import Clock, Resolver, SystemClock, ThreadResolver
 from kwire.net.probe import tunnel_interfaces
 from kwire.protocol import ApiKey
@@ -207,7 +207,10 @@ class _Examination:
             self._facts.transaction_error = error
 
     def _ask_quorum(self, visitor: Visitor) -> None:
-        """Compare clocks: the leader of the metadata log says when it answered (KRaft)."""
+        """Ask for the leader of the metadata log, which says when it answered: whether there is one, and its clock.
+
+        A broker passes this request on to the controller (KRaft). Without one there is no response.
+        """
         first = self._facts.first
         assert first is not None
         if ApiKey.DESCRIBE_QUORUM not in (first.versions or {}):
@@ -223,8 +226,14 @@ class _Examination:
                     topics=[DescribeQuorumRequest.Topic(topic_name=_METADATA_LOG, partitions=[partition])]
                 )
                 before = self._clock.time_ms()
-                response = link.ask(request, version=version)
+                try:
+                    response = link.ask(request, version=version)
+                except RequestTimeoutError as error:
+                    self._facts.controller_error = error
+                    return
                 after = self._clock.time_ms()
+            if response.error_code or not response.topics:  # this user may not know it
+                return
             found = response.topics[0].partitions[0]
             for voter in found.current_voters:
                 if voter.replica_id == found.leader_id and voter.last_caught_up_timestamp > 0:

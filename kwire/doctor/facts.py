@@ -125,6 +125,7 @@ class Facts:
     transaction: Transaction | None = None
     transaction_error: KwireError | None = None
     probe: ProbeResult | None = None
+    controller_error: KwireError | None = None
     clocks: list[ClockOffset] = field(default_factory=list)
     seconds: float = 0.0
 

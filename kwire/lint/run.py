@@ -6,10 +6,11 @@ import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kwire.capture import Exchange, KeyLog, Remark, read_exchanges
+from kwire.capture import Exchange, KeyLog, Remark, is_unreadable, read_exchanges
 from kwire.capture.filters import Filter
 from kwire.errors import ConfigurationError
 from kwire.lint import consume_rules, group_rules, network_rules, other_rules, produce_rules
@@ -60,6 +61,9 @@ class Settings:
                 for name, number in values.items()
             }
             assumed = {**found.get("assume", {}), **assumed}
+        for name, value in (*limits.items(), *assumed.items()):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+                raise ConfigurationError(f"{name} is {value!r}", remedy="give a number of 0 or more")
         for name in limits:
             id, _, limit = name.partition(".")
             if id not in RULES or limit not in RULES[id].limits:
@@ -87,13 +91,19 @@ def _ids(texts: Iterable[str]) -> list[str]:
 def _read_rule_file(path: str) -> dict[str, Any]:
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(
             f"{path} is no rule file: {error}", remedy="write TOML: [limits.P03] requests = 50"
         ) from None
     unknown = found.keys() - {"limits", "assume", "rule"}
     if unknown:
         raise ConfigurationError(f"{path} has {', '.join(unknown)}", remedy="a rule file has limits, assume and rule")
+    tables = [(name, found[name]) for name in found]
+    tables += [(f"{name}.{id}", one) for name, table in tables if name != "assume" and isinstance(table, dict)
+               for id, one in table.items()]  # fmt: skip
+    for name, table in tables:
+        if not isinstance(table, dict):
+            raise ConfigurationError(f"{name} in {path} is {table!r}", remedy=f"write a table: [{name}]")
     return found
 
 
@@ -144,12 +154,11 @@ class LintReport:
     @property
     def problems(self) -> list[str]:
         """Return what could not be read."""
-        return [remark.text for remark in self.remarks if remark.is_problem]
+        return [str(remark) for remark in self.remarks if remark.is_problem]
 
     @property
     def is_unreadable(self) -> bool:
-        """Return whether the file is no capture, or so damaged that no exchange came out."""
-        return not self.exchanges and bool(self.problems)
+        return is_unreadable(self.exchanges, self.remarks)
 
     def at_least(self, level: Level) -> list[Finding]:
         return [finding for finding in self.findings if finding.rule.level >= level]

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Collector:
     """Reads the metrics of clients at each scrape. Use one per process: a registry accepts each series once.
 
-    The names of the series begin with kwire_producer_ or kwire_consumer_; the label `client` is the client_id.
+    The names of the series begin with kwire_ and what it is: producer, consumer, share_consumer, queue, queue_tracker.
+    The label `client` is the client_id.
     """
 
     def __init__(self, *producers: Source) -> None:

@@ -132,7 +132,7 @@ def measure(opened: Callable[[], BinaryIO], name: str) -> Traffic:
 
     def note(remark: Remark) -> None:
         if remark.is_problem and len(traffic.problems) < PROBLEMS_MAX:
-            traffic.problems.append(f"{name}: {remark.text}")
+            traffic.problems.append(f"{name}: {remark}")
 
     with opened() as file:
         for exchange in read_exchanges(file, on_remark=note):

@@ -70,5 +70,7 @@ class BackgroundServer(ABC):
                 self._turn()
         except BaseException as error:
             self._failure = error
-        finally:
+        try:
             self._release()
+        except BaseException as error:
+            self._failure = self._failure or error  # the disk is still full

@@ -108,10 +108,14 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "client": (str,), "chance": (int, float), "after": (int,), "times": (int,), "delay_ms": (int, float),
     "jitter_ms": (int, float), "mute": (bool,), "disconnect": (str,), "throttle_ms": (int,),
 }  # fmt: skip
+_LARGEST_INT = 2**31 - 1  # of throttle_ms in a response; as a delay it is 24 days
+_LARGEST = {"chance": 1}
 _EFFECTS = ("delay_ms", "jitter_ms", "mute", "disconnect", "throttle_ms")
 
 
-def _rule(given: dict[str, Any], where: str) -> Rule:
+def _rule(given: Any, where: str) -> Rule:
+    if not isinstance(given, dict):
+        raise ConfigurationError(f"{where} is {given!r}", remedy="write each below a line [[rule]]")
     known = [one.name for one in fields(Rule) if one.name not in ("seen", "done")]
     for name, value in given.items():
         if name not in known:
@@ -120,13 +124,16 @@ def _rule(given: dict[str, Any], where: str) -> Rule:
         is_bool = isinstance(value, bool)
         if name != "api" and (not isinstance(value, _TYPES[name]) or (is_bool and bool not in _TYPES[name])):
             raise ConfigurationError(f"{name} of {where} is {value!r}")
-        if isinstance(value, int | float) and value < 0:
-            raise ConfigurationError(f"{name} of {where} is {value!r}", remedy="give 0 or more")
+        if isinstance(value, int | float) and not 0 <= value <= _LARGEST.get(name, _LARGEST_INT):
+            most = _LARGEST.get(name, _LARGEST_INT)
+            raise ConfigurationError(f"{name} of {where} is {value!r}", remedy=f"give a number from 0 to {most:,}")
     if given.get("disconnect") not in (None, "before", "after"):
         raise ConfigurationError(f"disconnect of {where} is {given['disconnect']!r}", remedy='give "before" or "after"')
     if not any(given.get(name) for name in _EFFECTS):
         raise ConfigurationError(f"{where} does nothing", remedy=f"give one of {', '.join(_EFFECTS)}")
     apis = given.pop("api", [])
+    if not isinstance(apis, str | list):
+        raise ConfigurationError(f"api of {where} is {apis!r}", remedy='give a name, or a list: ["Produce", "Fetch"]')
     return Rule(api=frozenset(_key(text, where) for text in ([apis] if isinstance(apis, str) else apis)), **given)
 
 

@@ -8,7 +8,7 @@ was received before, and ends then.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -16,12 +16,12 @@ from math import inf
 
 from kwire.capture import CapturedConnection, CapturedFrame
 from kwire.capture.frames import FRAME_SIZE_MAX, is_request
-from kwire.errors import ConfigurationError, DecodeError, KwireError
+from kwire.errors import ConfigurationError, DecodeError, KwireError, NotKafkaError, TlsError
 from kwire.net import Clock, KafkaSelector, Tls
 from kwire.net.selector import Disconnection, Node
 from kwire.protocol import ApiKey, api
 from kwire.protocol.headers import decode_response, encode_response
-from kwire.session import Sasl, Session
+from kwire.session import ConnectionBroken, Event, Sasl, Session
 from kwire.tap.addresses import Frame, may_name_brokers, request_key, rewritten, version_of_response
 from kwire.tap.chaos import NOTHING, Chaos, Disturbance
 from kwire.tap.recorder import Recorder
@@ -144,10 +144,14 @@ class Proxy:
         self._selector.wakeup()
 
     def close(self) -> None:
-        for link in set(self._links.values()):
-            self._recorder.closed(link.connection, self._now_ns(), by_client=False)
-        self._selector.close()
-        self._recorder.close()
+        """End all connections. Requests that wait for a response are told as unanswered."""
+        try:
+            for link in sorted(set(self._links.values()), key=lambda link: link.connection.number):
+                if not link.is_ending:
+                    self._finish(link, by_client=False)
+        finally:
+            self._selector.close()
+            self._recorder.close()
 
     def turn(self, timeout: float | None = None) -> None:
         """Move frames for at most `timeout` seconds (None: until something happens)."""
@@ -212,15 +216,14 @@ class Proxy:
         if link is not None and node == link.broker and link.session is not None:
             self._advance_session(link, link.session.start(self._clock.now()))
 
-    def _advance_session(self, link: _Link, events: object) -> None:
+    def _advance_session(self, link: _Link, events: Iterable[Event]) -> None:
         """Go on with the tap's own handshake; afterwards send what has waited."""
         session = link.session
         assert session is not None
         self._sends += [(link.broker, b"".join(bytes(part) for part in parts)) for parts in session.frames()]
-        for event in events if isinstance(events, list) else ():
-            cause = getattr(event, "cause", None)
-            if isinstance(cause, KwireError):
-                self._on_remark(f"{link.connection}: the tap could not authenticate: {cause}")
+        for event in events:
+            if isinstance(event, ConnectionBroken):
+                self._remark(link, event.error, "the tap could not authenticate: ")
                 self._end(link, link.client, self._clock.now())
                 return
         if session.is_ready and not session.has_frames:
@@ -233,31 +236,31 @@ class Proxy:
         if link is None:
             return
         by_client = one.node == link.client
-        if (not by_client and one.unsent and not link.is_ending) or self._is_from_tls(one):
-            self._on_remark(f"{link.connection}: {one.cause}")
+        if (not by_client and one.unsent and not link.is_ending) or isinstance(one.cause, TlsError | NotKafkaError):
+            self._remark(link, one.cause, "from the client: " if by_client else "")
         self._links.pop(one.node)
         if link.is_ending:
             return
-        link.is_ending = True
-        for request in link.in_flight:
-            if request.captured is not None:
-                self._recorder.unanswered(request.captured)
-        self._recorder.closed(link.connection, self._now_ns(), by_client=by_client)
+        self._finish(link, by_client=by_client)
         if not by_client:
             self._sends += [(link.client, frame) for at, frame in link.late if at < inf]
         link.late.clear()
         self._closing[link.other(one.node)] = self._clock.now() + _CLOSE_TIMEOUT_SECONDS
 
-    def _is_from_tls(self, one: Disconnection) -> bool:
-        return type(one.cause).__name__ == "TlsError"
+    def _remark(self, link: _Link, error: KwireError, what: str = "") -> None:
+        self._on_remark(f"{link.connection}: {what}{error.text(without=('broker',))}")
 
-    def _end(self, link: _Link, first: Node, now: float) -> None:
-        """End both sides of a connection, as a chaos rule or a failed authentication asks for."""
+    def _finish(self, link: _Link, *, by_client: bool) -> None:
+        """Tell the recorder that a connection has ended, and which requests got no response."""
         link.is_ending = True
         for request in link.in_flight:
             if request.captured is not None:
                 self._recorder.unanswered(request.captured)
-        self._recorder.closed(link.connection, self._now_ns(), by_client=False)
+        self._recorder.closed(link.connection, self._now_ns(), by_client=by_client)
+
+    def _end(self, link: _Link, first: Node, now: float) -> None:
+        """End both sides of a connection, as a chaos rule or a failed authentication asks for."""
+        self._finish(link, by_client=False)
         for node in (first, link.other(first)):
             self._closing[node] = now + _CLOSE_TIMEOUT_SECONDS
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,8 @@ from kwire.errors import ConfigurationError
 class CaptureFiles:
     """A capture in a file, or in a row of files: at `rotate_bytes` the file gets a number, and a new one begins.
 
-    Of numbered files the newest `keep` stay. The newest traffic is always in `path`.
+    Of numbered files the newest `keep` stay. The newest traffic is always in `path`. The files of an earlier run count:
+    its last one gets the next number.
     """
 
     def __init__(self, path: str | Path, redaction: Redaction, *, rotate_bytes: int | None, keep: int | None) -> None:
@@ -26,7 +28,13 @@ class CaptureFiles:
         self._rotate_bytes = rotate_bytes
         self._keep = keep
         self._number = 0
-        self._file = self._new_file()
+        try:
+            if rotate_bytes is not None and self._path.exists():
+                self._number = self._last_number()
+                self._set_aside()
+            self._file = self._new_file()
+        except OSError as error:
+            raise ConfigurationError(f"the capture {self._path} cannot be written: {error.strerror}") from None
         masked = [
             name for name, is_masked in (("secrets", redaction.secrets), ("payloads", redaction.payloads)) if is_masked
         ]
@@ -37,35 +45,42 @@ class CaptureFiles:
         self.writer.flush()
         if self._rotate_bytes is not None and self.writer.size >= self._rotate_bytes:
             self._file.close()
-            self._number += 1
-            self._path.rename(self._numbered(self._number))
-            if self._keep is not None and self._number > self._keep:
-                self._numbered(self._number - self._keep).unlink(missing_ok=True)
+            self._set_aside()
             self._file = self._new_file()
             self.writer.next_file(self._file, connections)
 
     def close(self) -> None:
-        self.writer.flush()
-        self._file.close()
+        try:
+            self.writer.flush()
+        finally:
+            self._file.close()
+
+    def _set_aside(self) -> None:
+        """Give the file the next number, and remove the one that is too many."""
+        self._number += 1
+        self._path.rename(self._numbered(self._number))
+        if self._keep is not None and self._number > self._keep:
+            self._numbered(self._number - self._keep).unlink(missing_ok=True)
+
+    def _last_number(self) -> int:
+        name = re.compile(rf"{re.escape(self._path.stem)}\.(\d+){re.escape(self._path.suffix)}")
+        found = (name.fullmatch(one.name) for one in self._path.parent.iterdir())
+        return max((int(one[1]) for one in found if one), default=0)
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.stem}.{number}{self._path.suffix}")
 
     def _new_file(self) -> BinaryIO:
-        try:
-            return self._path.open("wb", buffering=0)
-        except OSError as error:
-            raise ConfigurationError(f"the capture {self._path} cannot be written: {error.strerror}") from None
+        return self._path.open("wb", buffering=0)
 
 
 class Recorder:
     """Takes frames in the order in which they pass, and hands them on: to a file, and as exchanges to `on_exchange`."""
 
     def __init__(
-        self, files: CaptureFiles | None, on_exchange: Callable[[Exchange], object] | None, where: Filter | None,
-        redaction: Redaction,
-    ) -> None:  # fmt: skip
-        self._files = files
+        self, on_exchange: Callable[[Exchange], object] | None, where: Filter | None, redaction: Redaction
+    ) -> None:
+        self._files: CaptureFiles | None = None
         self._on_exchange = on_exchange
         self._where = where
         self._redaction = redaction
@@ -73,6 +88,10 @@ class Recorder:
         self._written: dict[int, WrittenConnection] = {}
         self._waiting: deque[tuple[CapturedFrame | None, CapturedFrame]] = deque()  # request, frame
         self.exchanges = 0
+
+    def record_in(self, files: CaptureFiles) -> None:
+        """Write all frames from now on, before the first connection."""
+        self._files = files
 
     @property
     def is_needed(self) -> bool:
@@ -113,9 +132,11 @@ class Recorder:
             self._files.flush(list(self._written.values()))
 
     def close(self) -> None:
-        self.work()
-        if self._files is not None:
-            self._files.close()
+        try:
+            self.work()
+        finally:
+            if self._files is not None:
+                self._files.close()
 
     def _write(self, frame: CapturedFrame) -> None:
         assert self._files is not None

@@ -71,14 +71,18 @@ class Tap(BackgroundServer):
             where = Filter(where)
         brokers = parse_bootstrap(bootstrap)
         clock = SystemClock()
-        files = (
-            CaptureFiles(Path(record), redaction, rotate_bytes=rotate_bytes, keep=keep) if record is not None else None
-        )
-        self._recorder = Recorder(files, on_exchange, where, redaction)
+        self._recorder = Recorder(on_exchange, where, redaction)
         self._proxy = Proxy(
             brokers, self._recorder, clock, listen=listen, advertise=advertise, tls=tls, sasl=sasl, tls_in=tls_in,
             chaos=Chaos(chaos, seed) if chaos else None, on_remark=on_remark,
         )  # fmt: skip
+        if record is not None:
+            try:  # only now: a tap that cannot listen must leave an earlier capture as it is
+                files = CaptureFiles(Path(record), redaction, rotate_bytes=rotate_bytes, keep=keep)
+            except BaseException:
+                self._proxy.close()
+                raise
+            self._recorder.record_in(files)
         super().__init__("kwire tap")
         self._start()
 

@@ -6,11 +6,13 @@ import gzip
 import io
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from kwire.capture import is_capture
 from kwire.capture.packets import Packet, read_packets
+from kwire.capture.pcapng import CaptureWriter
 from kwire.capture.tcp import SkippedPackets, maybe_segment
 from kwire.errors import DecodeError
 from tests.capture import captures
@@ -232,3 +234,29 @@ def test_a_packet_is_unchanged() -> None:
     made = Timed(5, b"x", 9)
     (found,) = read_packets(io.BytesIO(pcap([made], nano=True)))
     assert found == Packet(1, 5, 1, b"x", 8)
+
+
+class Hesitant(io.RawIOBase):
+    """A file that takes a few bytes at a time, as a disk does that is nearly full."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.data += bytes(data[:7])
+        return min(7, len(data))
+
+
+def test_a_file_that_takes_a_part_gets_the_rest() -> None:
+    whole, hesitant = io.BytesIO(), Hesitant()
+    files: list[Any] = [whole, hesitant]
+    for file in files:
+        writer = CaptureWriter(file)
+        connection = writer.connection(("10.0.0.1", 1), ("10.0.0.2", 9092))
+        for number in range(3):
+            writer.write_frame(connection, from_client=True, frame=bytes(100), at_ns=number)
+        writer.flush()
+    assert hesitant.data == whole.getvalue()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kwire.capture import CapturedFrame, Remark, RequestPair, ResponseMissing, pair_frames, read_capture
-from kwire.capture.streams import ANOTHER_PROTOCOL, NO_REQUEST, TLS
+from kwire.capture.streams import ANOTHER_PROTOCOL, CUT_OFF, NO_REQUEST, TLS
 from kwire.protocol import Request, Response
 from kwire.protocol.headers import encode_request, encode_response
 from kwire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -152,6 +152,27 @@ def test_the_same_ports_again() -> None:
     assert Counter(frame.connection.number for frame in frames) == {1: len(EXPECTED), 2: len(EXPECTED)}
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_the_same_ports_again_in_packets_made_up(is_closed: bool) -> None:
+    """A tap's file, and several of them in a row: each connection begins at sequence number 0."""
+    talks = [talked(Talk(seqs=[0, 0]).opened(), first_id=first) for first in (70_000, 1)]
+    packets = [packet for talk in talks for packet in (talk.closed() if is_closed else talk).packets]
+    frames, _ = read(packets)
+    assert named(frames) == EXPECTED * 2
+
+
+@pytest.mark.parametrize("behind", [0, 1, 2, 3, 5, 8, 13])
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_each_packet_twice(behind: int, is_reset: bool) -> None:
+    """As two captures merged into one have them: the copies come later, after the end of the connection, too."""
+    first, second = talked(Talk().opened()), talked(Talk(("10.0.0.1", 1)).opened(), first_id=1)
+    packets = [*(first.reset() if is_reset else first.closed()).packets, *second.closed().packets]
+    copies = [None] * behind + packets
+    frames, remarks = read([one for pair in zip_longest(packets, copies) for one in pair if one])
+    assert Counter(frame.data for frame in frames) == Counter(frame.data for frame in read(packets)[0])
+    assert not remarks
+
+
 def test_a_reset_ends_a_connection() -> None:
     talk = Talk().opened().send(CLIENT, request_bytes(SAID[1], 1)).send(BROKER, response_bytes(SAID[1], 1)[:1500])
     frames, remarks = read(talk.reset().packets)
@@ -256,6 +277,21 @@ def test_bytes_beyond_the_snapshot_length_are_missing() -> None:
         assert other.data.startswith(frame.data)
         assert len(frame.data) + frame.missing == len(other.data)
     assert {frame.api.name for frame in frames if frame.api and frame.missing} == {"Metadata", "Produce", "Fetch"}
+
+
+@pytest.mark.parametrize("snapshot", [54, 66, 80, 90, 100, 120])
+def test_who_opened_a_connection_is_its_client_also_where_packets_are_cut_off(snapshot: int) -> None:
+    """This response with correlation id 1 begins like a Produce of version 1."""
+    keys = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=9) for key in range(72)]
+    request = sized(encode_request(ApiVersionsRequest(), 3, 1, "client-" * 20))
+    response = sized(encode_response(ApiVersionsResponse(error_code=0, api_keys=keys), 3, 1))
+    talk = Talk().opened().send(CLIENT, request).send(BROKER, response).closed()
+    found = list(read_capture(io.BytesIO(pcap(timed(talk.packets, snapshot=snapshot)))))
+    assert {one.connection.broker for one in found if isinstance(one, CapturedFrame)} <= {"127.0.0.1:9092"}
+    if snapshot == 54:
+        (remark,) = found
+        assert isinstance(remark, Remark)
+        assert remark.text.endswith(CUT_OFF)
 
 
 def test_of_large_frames_only_the_beginning_is_kept() -> None:

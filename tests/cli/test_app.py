@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from kwire.broker import Cluster
 from kwire.cli.app import COMMANDS, kwire
 from kwire.cli.error_report import ExitCode, error_lines, exit_code, takes_colour
 from kwire.errors import (
@@ -218,3 +219,28 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, command: list[str], targe
 def test_a_request_log_that_cannot_be_written() -> None:
     ran = run("broker", "--port", "0", "--request-log", "/no/such/folder/file")
     assert (ran.code, "/no/such/folder/file cannot be written" in ran.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["metadata", "-b", "127.0.0.1:1", "--timeout", "nan"],
+        ["metadata", "-b", "127.0.0.1:1", "--timeout", "inf"],
+        ["metadata", "-b", "127.0.0.1:1", "--timeout", "1e300"],
+        ["produce", "t", "-b", "127.0.0.1:1", "--delivery-timeout", "inf"],
+        ["transactions", "list", "-b", "127.0.0.1:1", "--older-than", "nan"],
+        ["decode", "--slower-than", "nan"],
+        ["stats", "-", "--every", "inf"],
+        ["stats", "-", "--every", "1e-300s"],
+        ["decode", "-w", "(" * 3000],
+    ],
+)
+def test_numbers_that_are_none_are_wrong_usage(args: list[str]) -> None:
+    ran = run(*args)
+    assert (ran.code, ran.stdout) == (2, "")
+
+
+def test_a_time_before_the_calendar_is_its_beginning() -> None:
+    with Cluster(1, topics={"t": 1}) as cluster:
+        ran = run("consume", "t", "-b", cluster.bootstrap, "-o", "@-99999999999d", "-e", "-q")
+    assert (ran.code, ran.stdout, ran.stderr) == (0, "", "")

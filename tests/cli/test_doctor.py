@@ -91,3 +91,12 @@ def test_the_documents_have_every_check() -> None:
     page = (ROOT / "docs" / "howto" / "doctor.md").read_text()
     for one in CHECKS.values():
         assert f"| {one.id} | {one.name} | {one.title} | {one.needs or '-'} |" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "text"), [(["--json", "--junit"], "one of --json and --junit"), (["--probe"], "it needs --topic")]
+)
+def test_options_that_do_not_fit(options: list[str], text: str) -> None:
+    ran = run("doctor", "-b", "127.0.0.1:1", *options)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert text in ran.stderr

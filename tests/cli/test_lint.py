@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from kwire.capture.packets import read_packets
 from kwire.lint import RULES
+from tests.capture.captures import Timed, pcapng
 from tests.cli.running import run
 from tests.lint.test_rules import PLANTS
 from tests.lint.traffic import Traffic
@@ -62,6 +65,17 @@ def test_json(capture: str) -> None:
     assert first["time"].startswith("2027-")
 
 
+def test_times_beyond_the_calendar(tmp_path: Path) -> None:
+    """A capture whose clock was wrong, or whose bytes are damaged."""
+    path = tmp_path / "late.pcapng"
+    traffic = Traffic()
+    PLANTS["S01"](traffic, True)
+    late = [Timed(2**71, packet.data, len(packet.data)) for packet in read_packets(io.BytesIO(traffic.capture()))]
+    path.write_bytes(pcapng(late, resolution=0))
+    ran = run("lint", str(path), "--select", "S01", "--json")
+    assert [line["time"] for line in ran.lines()] == [str(2**71 // 10**9 * 10**9)]
+
+
 def test_sarif(capture: str) -> None:
     (run_,) = json.loads(run("lint", capture, "--sarif").stdout)["runs"]
     assert [one["ruleId"] for one in run_["results"]] == ["S01", "P01", "P05"]
@@ -103,6 +117,34 @@ def test_rules_of_ones_own(capture: str, tmp_path: Path) -> None:
     for wrong in ("[limits.P03]\nrecord = 1", "[limits.Z9]\na = 1", "[rule.A]\nlevel = 'warn'", "x = 1", "["):
         path.write_text(wrong)
         assert run("lint", capture, "--rules", str(path)).code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b'[limits.P03]\nrequests = "many"', "P03.requests is 'many'"),
+        (b"[limits.P03]\nrequests = -1", "P03.requests is -1"),
+        (b"[limits.P03]\nrequests = true", "P03.requests is True"),
+        (b"[limits]\nP03 = 5", "write a table: [limits.P03]"),
+        (b"limits = 3", "write a table: [limits]"),
+        (b"[rule]\nA = 5", "write a table: [rule.A]"),
+        (b'[assume]\n"max.poll.interval.ms" = "x"', "max.poll.interval.ms is 'x'"),
+        (b"\xff\xfe", "is no rule file"),
+    ],
+)
+def test_wrong_rule_files(capture: str, tmp_path: Path, text: bytes, says: str) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_bytes(text)
+    ran = run("lint", capture, "--rules", str(path))
+    assert ran.code == 2
+    assert says in ran.stderr
+
+
+@pytest.mark.parametrize("options", [["--json", "--sarif"], ["--sarif", "--junit"], ["--json", "--junit"]])
+def test_one_format_at_a_time(capture: str, options: list[str]) -> None:
+    ran = run("lint", capture, *options)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert "give one of --json, --sarif and --junit" in ran.stderr
 
 
 def test_explain(capture: str) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -22,7 +23,10 @@ import pytest
 from kwire import Admin, Producer
 from kwire.broker import Cluster
 from kwire.errors import BrokerError
+from kwire.protocol.messages.heartbeat import HeartbeatResponse
 from tests.capture.samples import METADATA_REQUEST
+from tests.lint.test_statistics import BEAT
+from tests.lint.traffic import Traffic
 
 pytestmark = pytest.mark.programs
 
@@ -175,6 +179,32 @@ def test_a_closed_stdout_cannot_be_written(args: list[str], redirection: str) ->
     ran = run_with(redirection, *args)
     assert ran.stderr == b"kwire: the output cannot be written: stdout is closed\n"
     assert ran.returncode == 74
+
+
+@pytest.mark.parametrize("command", ["decode", "decode -f table", "stats - --every 1s", "stats - --every 1s -f table"])
+def test_a_live_capture_is_shown_while_it_goes_on(command: str) -> None:
+    traffic = Traffic()
+    connection = traffic.connection()
+    for second in range(3):
+        connection.exchange(second, BEAT, 4, HeartbeatResponse(error_code=0))
+    with started(*command.split(), PYTHONUNBUFFERED="") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(traffic.capture())
+        process.stdin.flush()
+        assert select.select([process.stdout], [], [], SECONDS)[0], "nothing came before the end of the capture"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("command", ["decode", "stats --by client", "timeline --ascii"])
+def test_names_that_the_locale_lacks_are_escaped(tmp_path: Path, encoding: str, command: str) -> None:
+    path = tmp_path / "t.pcap"
+    traffic = Traffic()
+    traffic.connection(client_id="日本").exchange(0, BEAT, 4, None)
+    path.write_bytes(traffic.capture())
+    ran = run(*command.split(), "-f", "table", str(path), PYTHONIOENCODING=encoding)
+    assert (ran.returncode, b"Traceback" in ran.stderr) == (0, False), ran.stderr
+    assert b"\\u65e5\\u672c" in ran.stdout
 
 
 def test_a_closed_stderr_gets_no_remarks() -> None:

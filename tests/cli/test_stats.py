@@ -34,7 +34,17 @@ def test_json_and_spans(capture: bytes) -> None:
     assert (line["client"], line["n"], line["errors"]) == ("billing", 40, {"REBALANCE_IN_PROGRESS": 1})
     assert line["latency_ms"]["max"] == 2.5
     assert [one["n"] for one in run("stats", "-", "--every", "1s", stdin=capture).lines()] == [10, 10, 10, 10]
-    assert run("stats", "-", "--every", "1000ms", "-f", "table", stdin=capture).stdout.splitlines()[0].count(":") == 2
+    assert run("stats", "-", "--every", "1000ms", "-f", "table", stdin=capture).stdout.splitlines()[0] == "08:00:01"
+    halves = run("stats", "-", "--every", "500ms", "-f", "table", stdin=capture).stdout.splitlines()[::3]
+    assert halves[:3] == ["08:00:01.000", "08:00:01.500", "08:00:02.000"]
+
+
+def test_one_request_has_no_rate() -> None:
+    traffic = Traffic()
+    traffic.connection().exchange(0, BEAT, 4, None)
+    (line,) = run("stats", "-", stdin=traffic.capture()).lines()
+    assert (line["n"], line["unanswered"], line["requests_per_second"]) == (1, 1, None)
+    assert "req/s" not in run("stats", "-", "-f", "table", stdin=traffic.capture()).stdout
 
 
 def test_wrong_input(capture: bytes) -> None:

@@ -295,7 +295,7 @@ def test_an_advertised_port_that_is_closed(own: tuple[Cluster, str]) -> None:
     assert broken(report) == {"D21"}
     assert "broker 2 says 127.0.0.1:" in told(report, "D21")
     assert "This client cannot reach partition 1 of orders" in told(report, "D21")
-    assert "set advertised.listeners on broker 2" in told(report, "D21")
+    assert "start broker 2 if it is down; else set advertised.listeners on broker 2" in told(report, "D21")
 
 
 def test_an_advertised_name_that_does_not_resolve(own: tuple[Cluster, str]) -> None:
@@ -417,3 +417,23 @@ def test_a_group_that_its_members_left() -> None:
 
 def test_every_check_is_in_the_table() -> None:
     assert list(CHECKS) == [f"D{number:02}" for number in range(1, 31)]
+
+
+def test_a_cluster_whose_controllers_are_gone() -> None:
+    """Metadata goes on to name a controller. A request that a broker passes on to it gets no response."""
+    with Cluster(1) as one:
+        one.add_fault(Mute(), api=ApiKey.DESCRIBE_QUORUM, times=None)
+        report = examined(one.bootstrap, timeout=1.0)
+    assert "no controller answers: no answer in 1 s -> look whether most of the controllers run" in told(report, "D20")
+    assert report["D30"].status is Status.SKIPPED
+
+
+def test_a_user_without_rights() -> None:
+    """pytest turns an exception that a thread does not catch into a failure."""
+    options: dict[str, Any] = {"authorizer": True, "super_users": "User:admin"}
+    with Cluster(1, sasl={"admin": "a", "bob": "b"}, topics={"orders": 1}, **options) as one:
+        report = examined(
+            one.bootstrap, sasl=kwire.Sasl("PLAIN", "bob", "b"), topic="orders", group="g", transactional_id="t"
+        )
+    assert broken(report) == {"D24", "D26", "D27", "D28"}
+    assert report["D30"].status is Status.SKIPPED

@@ -256,6 +256,15 @@ def test_the_command_sends(recorded: Path) -> None:
         assert len(read(cluster.bootstrap, NUMBER, 2)) == NUMBER
 
 
+def test_a_difference_has_two_lines(recorded: Path) -> None:
+    with Cluster(1, auto_create_topics=False) as cluster:  # no topic of the capture
+        ran = run("replay", str(recorded), "--to", cluster.bootstrap, "-f", "table")
+    assert ran.code == 1
+    first, second, *_ = ran.stdout.splitlines()
+    assert first.startswith("packet ")
+    assert second.startswith("    differs: UNKNOWN_TOPIC")
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -3,9 +3,11 @@
 # ruff: noqa: SIM117 - a tap inside its cluster reads better
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,15 +20,19 @@ from kwire.broker import Cluster
 from kwire.capture import Exchange, Remark, read_exchanges
 from kwire.errors import ConfigurationError, ConnectError, KwireError
 from kwire.protocol.headers import encode_request
+from kwire.protocol.messages.api_versions import ApiVersionsRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.session import Sasl
 from kwire.tap import Rule, Tap, load_rules
 from kwire.tap.proxy import _expects_response
+from kwire.tap.recorder import CaptureFiles
 from tests.broker.test_cluster import certificates
+from tests.capture.captures import sized
 from tests.cli.running import run
 from tests.waiting import wait_until
 
 PASSWORD = "hunter2-hunter2"
+HELLO = sized(encode_request(ApiVersionsRequest(), 0, 1, "client"))
 
 
 def exchanges_of(path: Path) -> list[Exchange]:
@@ -139,6 +145,36 @@ def test_tls_on_both_sides(tmp_path: Path) -> None:
     assert "Produce" in [one.api_name for one in exchanges_of(path)], "the capture is plaintext"
 
 
+def test_a_login_that_the_broker_refuses_is_told() -> None:
+    said: list[str] = []
+    with Cluster(1, sasl={"alice": PASSWORD}) as cluster:
+        with Tap(cluster.bootstrap, sasl=Sasl("PLAIN", "alice", "wrong"), on_remark=said.append) as tap:
+            with socket.create_connection(("127.0.0.1", int(tap.address.rpartition(":")[2])), timeout=10) as client:
+                client.sendall(HELLO)
+                assert client.recv(1) == b""
+    (text,) = said
+    assert "the tap could not authenticate: the broker rejected SASL PLAIN for user 'alice'" in text
+
+
+def test_a_client_with_tls_is_told_from_one_without() -> None:
+    said: list[str] = []
+    with Tap("127.0.0.1:1", on_remark=said.append) as tap:
+        with socket.create_connection(("127.0.0.1", int(tap.address.rpartition(":")[2])), timeout=10) as client:
+            client.sendall(bytes.fromhex("16030100a5010000a10303"))
+            assert client.recv(1) == b""
+    (text,) = said
+    assert "from the client: the peer speaks TLS" in text
+
+
+def test_remarks_name_the_options_of_the_command(tmp_path: Path) -> None:
+    server, _ = certificates(tmp_path)
+    with Cluster(1, tls=server) as cluster:
+        program = f"{sys.executable} -m kwire metadata -q --timeout 2"
+        ran = run("tap", "-b", cluster.bootstrap, "--tls", "--exec", program)
+    assert "signed by an authority that is not trusted" in ran.stderr
+    assert "give the authority's certificate as --cafile" in ran.stderr
+
+
 def test_a_broker_that_is_down(tmp_path: Path) -> None:
     path = tmp_path / "t.pcapng"
     remarks: list[str] = []
@@ -165,6 +201,19 @@ def test_captures_rotate(tmp_path: Path) -> None:
     assert all(file.stat().st_size < 60_000 for file in files)
     for file in files[:2]:
         assert any(one.api_name == "Produce" and one.request for one in read_exchanges(file))
+
+
+def test_a_second_run_goes_on_with_the_numbers(tmp_path: Path) -> None:
+    """A tap that is started again must not write over what the one before has recorded."""
+    path = tmp_path / "t.pcapng"
+    for name, text in (("t.pcapng", "newest"), ("t.1.pcapng", "oldest"), ("t.10.pcapng", "old"), ("t.x.pcapng", "no")):
+        (tmp_path / name).write_text(text)
+    with Tap("127.0.0.1:1", record=path, rotate_bytes=1 << 20, keep=10):
+        pass
+    found = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    assert exchanges_of(path) == []
+    assert found.pop("t.pcapng").startswith(b"\x0a\x0d\x0d\x0a")
+    assert found == {"t.10.pcapng": b"old", "t.11.pcapng": b"newest", "t.x.pcapng": b"no"}
 
 
 def test_chaos_is_the_same_for_the_same_seed() -> None:
@@ -209,6 +258,12 @@ def test_nothing_is_lost_in_chaos(rule: Rule) -> None:
         ("[[rule]]\nchance = 0.5", "does nothing"),
         ("[[rule]]\ndisconnect = 'now'", "disconnect"),
         ("[[rule]]\nmute = 1", "mute"),
+        ("rule = [5]", "rule 1 of"),
+        ("[[rule]]\napi = 5\nmute = true", "api of rule 1 of"),
+        ("[[rule]]\nchance = 5\nmute = true", "give a number from 0 to 1"),
+        ("[[rule]]\ndelay_ms = nan", "delay_ms of rule 1"),
+        ("[[rule]]\ndelay_ms = inf", "delay_ms of rule 1"),
+        ("[[rule]]\nthrottle_ms = 99999999999", "give a number from 0 to 2,147,483,647"),
         ("[[rule", "cannot be read"),
     ],
 )
@@ -234,11 +289,59 @@ def test_credentials_that_take_time_are_refused() -> None:
         Tap("127.0.0.1:9092", sasl=kwire.Sasl.oauth(lambda: "a token"))
 
 
-def test_an_address_that_is_taken() -> None:
+def test_an_address_that_is_taken_leaves_an_earlier_capture(tmp_path: Path) -> None:
+    path = tmp_path / "t.pcapng"
+    path.write_bytes(b"an earlier capture")
     with Cluster(1) as cluster:
         host, _, port = cluster.bootstrap.rpartition(":")
         with pytest.raises(ConnectError):
-            Tap(cluster.bootstrap, listen=(host, int(port)))
+            Tap(cluster.bootstrap, listen=(host, int(port)), record=path)
+    assert path.read_bytes() == b"an earlier capture"
+
+
+def test_a_file_that_cannot_be_written_ends_the_listener(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        Tap("127.0.0.1:1", listen=address, record=tmp_path / "nowhere" / "t.pcapng")
+    with Tap("127.0.0.1:1", listen=address) as tap:
+        assert tap.address == f"127.0.0.1:{address[1]}"
+
+
+def test_a_full_disk_ends_the_tap_with_all_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest turns an exception that a thread does not catch into a failure."""
+
+    def flush(files: CaptureFiles, connections: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(CaptureFiles, "flush", flush)
+    with Cluster(1) as cluster:
+        tap = Tap(cluster.bootstrap, record=tmp_path / "t.pcapng")
+        with socket.create_connection(("127.0.0.1", int(tap.address.rpartition(":")[2])), timeout=10) as client:
+            client.sendall(HELLO)
+            while client.recv(1 << 16):
+                pass
+            assert tap.wait(10)
+        with pytest.raises(OSError, match="No space left"):
+            tap.close()
+
+
+def test_a_request_in_flight_is_told_at_the_end(tmp_path: Path) -> None:
+    """It may be the one that hangs, for which somebody started the tap."""
+    seen: list[Exchange] = []
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        broker.settimeout(10)
+        with Tap(f"127.0.0.1:{broker.getsockname()[1]}", on_exchange=seen.append) as tap:
+            with socket.create_connection(("127.0.0.1", int(tap.address.rpartition(":")[2])), timeout=10) as client:
+                client.sendall(HELLO)
+                silent, _ = broker.accept()
+                with silent:
+                    silent.settimeout(10)
+                    assert silent.recv(len(HELLO), socket.MSG_WAITALL) == HELLO
+                    tap.close()
+    assert [(one.api_name, one.response) for one in seen] == [("ApiVersions", None)]
+    assert tap.exchanges == 1
 
 
 def test_the_command_runs_a_program(tmp_path: Path) -> None:

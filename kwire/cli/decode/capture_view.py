@@ -6,6 +6,7 @@ A terminal gets a line for each pair, a pipe gets a JSON object. Each appears as
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from textwrap import wrap
@@ -27,9 +28,10 @@ from kwire.capture.exchange_json import exchange_to_json
 from kwire.capture.secrets import Redaction
 from kwire.capture.summary import is_routine, summary
 from kwire.capture.times import utc_text_of_ns
+from kwire.cli.capture_input import print_remark
 from kwire.cli.decode.pair_filter import PairFilter, is_of
 from kwire.cli.decode.render import heading, print_frame, print_problem
-from kwire.cli.error_report import ExitCode, print_error
+from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output, counted, has_colour, json_line, printable
 
 _ERRORS_SHOWN_MAX = 3
@@ -63,6 +65,7 @@ def print_capture(
             table.show(one)
         else:
             output.json(exchange_to_json(one, annotate=annotate))
+        sys.stdout.flush()  # the capture may be a live one, and the reader a filter
     if output.is_table or not counts.pairs:
         output.note(counts.text())
     if counts.unknown_responses:
@@ -77,13 +80,7 @@ def _print_remark(remark: Remark, filters: PairFilter, output: Output) -> None:
     wanted, connection = filters.connections, remark.connection
     if wanted and connection is not None and not any(is_of(connection, text) for text in wanted):
         return
-    text = remark.text
-    if remark.connection is not None:
-        text = f"connection {remark.connection.number} ({remark.connection}): {text}"
-    if remark.is_problem:
-        print_error(text)
-    else:
-        output.note(text)
+    print_remark(remark, output)
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kwire.cli.arguments import find_api, find_version, key_log_option, where_option
+from kwire.cli.finite_range import FiniteRange
 from kwire.protocol import ApiKey
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ _OPTIONS = [
         "--all-errors", is_flag=True, help="As --errors-only, with errors of normal operation, such as rebalances."
     ),
     click.option(
-        "--slower-than", "slower_than_ms", type=click.FloatRange(min=0), metavar="MS",
+        "--slower-than", "slower_than_ms", type=FiniteRange(min=0), metavar="MS",
         help="In a capture: show only requests whose response took longer, in milliseconds.",
     ),
     where_option,
