@@ -376,9 +376,11 @@ class TopicSettings:
                 raise broker_error(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic config: {name}")
             chosen[name] = value
         defaults = _defaults(options)
-        for name in chosen:
+        for name, value in chosen.items():
             if name not in defaults and name != INTERNAL_SEGMENT_BYTES:
                 raise broker_error(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+            if not isinstance(value, str):  # of a test's own call
+                raise broker_error(ErrorCode.INVALID_CONFIG, f"{name} is {value!r}: give it as a str")
         values = {DEAD_LETTERS_ENABLED: "false", **defaults, **chosen}
         policies = {policy for policy in values["cleanup.policy"].replace(" ", "").split(",") if policy}
         if policies - {"delete", "compact"}:
