@@ -27,17 +27,18 @@ _Topic = OffsetCommitRequest.Topic
 
 
 def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext, now: float) -> OffsetCommitResponse:
+    group_error: int = ErrorCode.NONE
     try:
         check = _check(broker, request, context.version, now)
         check_partitions(broker, check, request.topics, by_id=context.version >= _FIRST_VERSION_BY_ID)
     except BrokerError as error:
-        return error_response(request, error.code, context.version)
+        group_error = error.code
     topics = []
     for topic in request.topics:
         results = [
             OffsetCommitResponse.Topic.Partition(
                 partition_index=partition.partition_index,
-                error_code=_commit(broker, request, context, topic, partition, now),
+                error_code=_commit(broker, request, context, topic, partition, now, group_error),
             )
             for partition in topic.partitions
         ]
@@ -57,7 +58,7 @@ def _check(broker: Broker, request: OffsetCommitRequest, version: int, now: floa
     if isinstance(group, StreamsGroup):
         cluster.streams_groups.check_member(group, request.member_id, generation, is_optional=not group.members)
         return CommitCheck()
-    if group is None and generation == UNKNOWN_GENERATION:
+    if group is None and generation <= UNKNOWN_GENERATION:
         group = cluster.groups.get_or_create(request.group_id)
         if group is None:
             raise broker_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are max_groups groups already")
@@ -94,6 +95,7 @@ def _commit(
     topic: _Topic,
     partition: _Topic.Partition,
     now: float,
+    group_error: int,
 ) -> int:
     cluster = broker.cluster
     try:
@@ -103,6 +105,8 @@ def _commit(
         cluster.partition(stored_topic.name, partition.partition_index)
     except BrokerError as error:
         return error.code
+    if group_error:  # what does not exist has its own error, as Kafka asks the coordinator about the others only
+        return group_error
     injected = context.injected_error(stored_topic.name, partition.partition_index)
     if injected is not None:
         return injected
