@@ -115,11 +115,12 @@ def test_a_fault_that_no_request_meets_is_refused(fields: dict[str, Any], messag
 @pytest.mark.parametrize("key", list(HANDLERS))
 def test_a_fault_may_name_what_the_requests_of_an_api_name(key: ApiKey) -> None:
     names = {field.name for field in api(key).request.FIELDS}
-    Fault(effect=Disconnect(), api=key, version=api(key).versions, principal="User:a", when=bool)
+    more: dict[str, Any] = {"version": api(key).versions, "principal": "User:a", "when": bool}
     if {"group_id", "groups", "key_type"} & names:
-        Fault(effect=Disconnect(), api=key, group="g")
+        more["group"] = "g"
     if {"transactional_id", "transactions", "key_type"} & names:
-        Fault(effect=Disconnect(), api=key, transaction="x")
+        more["transaction"] = "x"
+    assert Fault(effect=Disconnect(), api=key, **more).api is key
 
 
 def test_a_fault_of_an_api_that_brokers_lack_or_do_not_search_is_refused(start: StartCluster) -> None:
