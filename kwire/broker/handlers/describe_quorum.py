@@ -9,6 +9,7 @@ from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
+_FIRST_VERSION_WITH_NODES = 2
 _TOPIC = "__cluster_metadata"
 _Topic = DescribeQuorumResponse.Topic
 _Partition = DescribeQuorumResponse.Topic.Partition
@@ -29,6 +30,8 @@ def handle(
         )
         for topic in request.topics
     ]  # fmt: skip
+    if context.version < _FIRST_VERSION_WITH_NODES:
+        return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=topics)
     nodes = [
         _Node(node_id=node.id, listeners=[_Node.Listener(name="CONTROLLER", host=node.host, port=node.port)])
         for node in broker.cluster.nodes.values()
@@ -60,7 +63,7 @@ def _unknown(index: int) -> _Partition:
 
 
 def error_response(request: DescribeQuorumRequest, code: int, version: int) -> DescribeQuorumResponse:
-    return DescribeQuorumResponse(error_code=code, topics=[], nodes=[])
+    return DescribeQuorumResponse(error_code=code, topics=[])
 
 
 DESCRIBE_QUORUM = Handler(DescribeQuorumRequest, handle, error_response, authorize=needs_cluster(Operation.DESCRIBE))
