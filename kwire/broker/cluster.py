@@ -113,6 +113,7 @@ class Cluster:
         topics        topics to create at once: {name: partitions}
         api_versions  narrower versions than the brokers support; `version` narrows them to those of a Kafka release
         data_dir      a directory that keeps topics, records and committed offsets, in Kafka's format; None: in memory
+        clock         the time of the brokers; one that a test puts forward counts from the next `call` on
         options       the fields of `Options`
 
         Raises ConfigurationError, or ConnectError for a port in use.

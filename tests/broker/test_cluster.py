@@ -26,7 +26,7 @@ from kwire.errors import (
     ErrorCode,
     TlsError,
 )
-from kwire.net import Tls
+from kwire.net import SystemClock, Tls
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.api_versions import ApiVersionsRequest
 from kwire.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -36,6 +36,7 @@ from kwire.records import encode_batch
 from kwire.session import ConnectionBroken, HandshakeDone, Sasl
 from tests.broker.client import Client
 from tests.broker.conftest import StartCluster
+from tests.waiting import wait_until
 
 PATIENCE_SECONDS = 10.0
 
@@ -160,6 +161,25 @@ class TestLifecycle:
             cluster.leader("t")
         with pytest.raises(OSError):  # noqa: PT011 -- the error of a closed port depends on the system
             socket.create_connection(cluster.brokers[1], 1)
+
+    def test_a_clock_that_is_put_forward_lets_records_expire(self, start: StartCluster, connect: Connect) -> None:
+        class Clock(SystemClock):
+            ahead = 0.0
+
+            def now(self) -> float:
+                return super().now() + self.ahead
+
+            def time_ms(self) -> int:
+                return super().time_ms() + int(self.ahead * 1000)
+
+        clock = Clock()
+        cluster = start(1, clock=clock)
+        cluster.create_topic("t", 1, configs={"retention.ms": "60000", "message.timestamp.type": "LogAppendTime"})
+        connect(cluster).request(produce(cluster, b"old"), 9)
+        assert cluster.log("t").start_offset == 0
+        clock.ahead = 3600.0
+        wait_until(lambda: cluster.log("t").start_offset == 1)
+        assert cluster.log("t").end_offset == 1
 
     def test_close_closes_connections(self, connect: Connect) -> None:
         with Cluster(1) as cluster:
