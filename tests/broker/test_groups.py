@@ -586,9 +586,18 @@ class TestOffsets:
     def test_a_topic_that_does_not_exist_has_its_own_error(self) -> None:
         members = Members()
         members.stable(1)
-        assert members.commit(1, generation=9, member_id="me") == ErrorCode.UNKNOWN_MEMBER_ID
-        code = members.commit(1, generation=9, member_id="me", topic="nowhere")
-        assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partition = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=1, committed_metadata="")
+        topics = [OffsetCommitRequest.Topic(name=name, partitions=[partition]) for name in ("t", "nowhere")]
+        request = OffsetCommitRequest(group_id=GROUP, generation_id_or_member_epoch=9, member_id="me", topics=topics)
+        found = members.cluster.request(members.node, request, 9).topics
+        assert [topic.partitions[0].error_code for topic in found] == [
+            ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]  # fmt: skip
+
+    def test_offsets_of_what_does_not_exist_make_no_group(self) -> None:
+        members = Members()
+        assert members.commit(1, topic="nowhere") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert not list(members.cluster.state.group_registry)
 
     def test_a_topic_named_twice_loses_no_partition(self) -> None:
         members = Members()

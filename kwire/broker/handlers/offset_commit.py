@@ -28,11 +28,13 @@ _Topic = OffsetCommitRequest.Topic
 
 def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext, now: float) -> OffsetCommitResponse:
     group_error: int = ErrorCode.NONE
-    try:
-        check = _check(broker, request, context.version, now)
-        check_partitions(broker, check, request.topics, by_id=context.version >= _FIRST_VERSION_BY_ID)
-    except BrokerError as error:
-        group_error = error.code
+    # Kafka asks the coordinator only about what exists; nothing else makes a group.
+    if any(not _missing(broker, context, topic, one) for topic in request.topics for one in topic.partitions):
+        try:
+            check = _check(broker, request, context.version, now)
+            check_partitions(broker, check, request.topics, by_id=context.version >= _FIRST_VERSION_BY_ID)
+        except BrokerError as error:
+            group_error = error.code
     topics = []
     for topic in request.topics:
         results = [
@@ -98,16 +100,11 @@ def _commit(
     group_error: int,
 ) -> int:
     cluster = broker.cluster
-    try:
-        by_id = context.version >= _FIRST_VERSION_BY_ID
-        id = topic.topic_id if by_id else None
-        stored_topic = find_topic(broker, context.access, Operation.READ, topic.name, id)
-        cluster.partition(stored_topic.name, partition.partition_index)
-    except BrokerError as error:
-        return error.code
-    if group_error:  # what does not exist has its own error, as Kafka asks the coordinator about the others only
-        return group_error
-    injected = context.injected_error(stored_topic.name, partition.partition_index)
+    error = _missing(broker, context, topic, partition) or group_error
+    if error:
+        return error
+    name = cluster.find_topic_by_id(topic.topic_id).name if context.version >= _FIRST_VERSION_BY_ID else topic.name
+    injected = context.injected_error(name, partition.partition_index)
     if injected is not None:
         return injected
     retention_ms = request.retention_time_ms
@@ -115,7 +112,18 @@ def _commit(
         partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or "", at=now,
         expires_at=now + retention_ms / 1000 if retention_ms >= 0 else None,
     )  # fmt: skip
-    return cluster.offsets.commit(request.group_id, (stored_topic.name, partition.partition_index), committed)
+    return cluster.offsets.commit(request.group_id, (name, partition.partition_index), committed)
+
+
+def _missing(broker: Broker, context: RequestContext, topic: _Topic, partition: _Topic.Partition) -> int:
+    """Return the error of a partition that does not exist or that the client may not read, else NONE."""
+    id = topic.topic_id if context.version >= _FIRST_VERSION_BY_ID else None
+    try:
+        found = find_topic(broker, context.access, Operation.READ, topic.name, id)
+        broker.cluster.partition(found.name, partition.partition_index)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.NONE
 
 
 def error_response(request: OffsetCommitRequest, code: int, version: int) -> OffsetCommitResponse:
