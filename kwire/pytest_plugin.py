@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Run a `kwire.broker.Cluster` for one test, of one broker unless a marker `kafka_cluster` sets `brokers`.
 
-    The test also fails if a broker had a bug, because its result then proves nothing.
+    The test also fails if a broker had a bug, or a function of the test raised within it: its result proves nothing.
     """
     from kwire.broker import Cluster
 
@@ -39,7 +39,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield cluster
         failures = cluster.failures
     if failures:
-        pytest.fail(f"the embedded brokers had a bug: {', '.join(map(repr, failures))}; see the log", pytrace=False)
+        pytest.fail(f"the embedded brokers failed: {', '.join(map(repr, failures))}; see the log", pytrace=False)
 
 
 def _options(node: pytest.Item) -> dict[str, Any]:

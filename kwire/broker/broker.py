@@ -37,7 +37,7 @@ from kwire.broker.request_context import (
     SlowReply,
     TruncatedReply,
 )
-from kwire.errors import BrokerError, ErrorCode, broker_error
+from kwire.errors import BrokerError, ConfigurationError, ErrorCode, broker_error
 from kwire.protocol import ApiKey
 from kwire.protocol.schema import Response
 
@@ -183,7 +183,18 @@ def _throttle(completion: Completion, ms: int, until: float) -> Completion:
 def _change(completion: Completion, change: Callable[[Any, Any], Response | None], request: Any) -> Completion:
     if not isinstance(completion, Reply):
         return completion
-    return Reply(change(request, completion.response) or completion.response, completion.mute_until)
+    response = completion.response
+    try:
+        changed = change(request, response)
+    except Exception as error:
+        why = f"the function of Answer raised {error!r} for a {type(request).__name__}"
+        raise ConfigurationError(why, remedy="let it handle every request that the fault matches") from error
+    if changed is not None and not isinstance(changed, type(response)):
+        why = f"the function of Answer returned {changed!r} for a {type(request).__name__}"
+        raise ConfigurationError(
+            why, remedy=f"return a {type(response).__name__}, or None for the one that it was given"
+        )
+    return Reply(changed or response, completion.mute_until)
 
 
 def _corrupt(completion: Completion, what: str, random: Random) -> Completion:

@@ -178,15 +178,15 @@ class ClassicMembers:
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None, now: float) -> int:
-        """Remove a member; a static one also without its member id."""
+        """Remove a member of either protocol, as an administrator may; a static one also without its member id."""
         try:
             group = self._group(group_id)
             if instance_id is not None and not member_id:
                 member_id = group.static.get(instance_id, "")
-            member = self._classic_member(group, member_id, instance_id)
+            member = self._any_member(group, member_id, instance_id)
         except BrokerError as error:
             return error.code
-        self._consumer.remove(group, [member], now)
+        self._consumer.fence(group, member, now)
         return ErrorCode.NONE
 
     def _group(self, group_id: str) -> ConsumerGroup:
@@ -196,11 +196,16 @@ class ClassicMembers:
 
     def _classic_member(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
         """Return a member that speaks the classic protocol. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
-        if instance_id is None:
-            member = group.members.get(member_id)
-        else:
-            member = self._consumer.find_static(group.member_of_instance(instance_id), instance_id, member_id)
-        if member is None or member.classic is None:
+        member = self._any_member(group, member_id, instance_id)
+        if member.classic is None:
+            raise unknown_member(group, member_id)
+        return member
+
+    def _any_member(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+        if instance_id is not None:
+            return self._consumer.find_static(group.member_of_instance(instance_id), instance_id, member_id)
+        member = group.members.get(member_id)
+        if member is None:
             raise unknown_member(group, member_id)
         return member
 

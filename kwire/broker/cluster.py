@@ -8,18 +8,21 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any, Self, TypeVar, Unpack
 
 from kwire.broker.cluster_state import ClusterState, Node
 from kwire.broker.data_directory import SAVE_INTERVAL_MS, DataDirectory
 from kwire.broker.diagnostics import Oddity
-from kwire.broker.faults import Effect, Fault, FaultKwargs, make_fault
+from kwire.broker.faults import SESSION_APIS, Effect, Fault, FaultKwargs, make_fault
+from kwire.broker.handlers.handler import no_partitions
 from kwire.broker.handlers.table import HANDLERS
 from kwire.broker.listeners import Listener, check_listeners, security_protocol
 from kwire.broker.options import ClusterKwargs, make_options
@@ -36,6 +39,15 @@ from kwire.session.handshake import OWN_APIS
 
 T = TypeVar("T")
 _PORT_MAX = 65_535
+_running: weakref.WeakSet[Cluster] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for cluster in list(_running):
+        cluster._forked()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,7 @@ class Cluster:
         topics        topics to create at once: {name: partitions}
         api_versions  narrower versions than the brokers support; `version` narrows them to those of a Kafka release
         data_dir      a directory that keeps topics, records and committed offsets, in Kafka's format; None: in memory
+        clock         the time of the brokers; one that a test puts forward counts from the next `call` on
         options       the fields of `Options`
 
         Raises ConfigurationError, or ConnectError for a port in use.
@@ -111,6 +124,8 @@ class Cluster:
         _check_arguments(brokers, ports, racks, topics)
         self._main = security_protocol(has_tls=tls is not None, has_sasl=sasl is not None)
         check_listeners(listeners or {}, self._main, brokers, has_users=sasl is not None)
+        self._narrowed = dict(api_versions or {})
+        apis = served_versions(self._narrowed, release=parsed.version)
         self._clock = clock or SystemClock()
         origin = (self._clock.now(), self._clock.time_ms())
         nodes = [Node(id, host, 0, rack=racks[id - 1] if racks else None) for id in range(1, brokers + 1)]
@@ -119,8 +134,6 @@ class Cluster:
         self._selector = KafkaSelector(
             clock=self._clock, max_frame_bytes=parsed.max_frame_bytes, idle_timeout_ms=parsed.idle_timeout_ms
         )
-        self._narrowed = dict(api_versions or {})
-        apis = served_versions(self._narrowed, release=parsed.version)
         self._server = Server(self._state, self._selector, self._clock, apis=apis, tls=tls, sasl=server)
         self._listen_host = listen_host or host
         self._host = host
@@ -129,6 +142,7 @@ class Cluster:
         self._calls: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()  # of _calls and _is_closed, so that close() leaves no call behind
         self._is_closed = False
+        self._why_closed = "the cluster is closed"
         self._directory: DataDirectory | None = None
         try:
             if data_dir is not None:
@@ -147,6 +161,7 @@ class Cluster:
             self._server.close()
             raise
         self._thread = threading.Thread(target=self._run, name="kwire-broker", daemon=True)
+        _running.add(self)
         self._thread.start()
 
     def __repr__(self) -> str:
@@ -160,11 +175,17 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Stop the brokers and join the thread. Further calls do nothing."""
+        """Stop the brokers and join the thread. Further calls do nothing.
+
+        On the cluster's own thread, such as in a listener of requests, the brokers stop after this returns.
+        """
         with self._lock:
+            if self._is_closed and not self._thread.is_alive():
+                return
             self._is_closed = True
         self._selector.wakeup()
-        self._thread.join()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
     # State.
 
@@ -185,8 +206,11 @@ class Cluster:
         return {node.id: (node.host, node.port) for node in self._state.nodes.values()}
 
     @property
-    def failures(self) -> Sequence[Exception]:
-        """Return the bugs of the brokers that were seen. Each was logged and closed its connection."""
+    def failures(self) -> Sequence[BaseException]:
+        """Return the errors that the brokers met: bugs of theirs, and what functions of the test raised there.
+
+        Each was logged. One in a request closed its connection; one in the loop ended the cluster.
+        """
         return tuple(self._server.failures)
 
     @property
@@ -228,7 +252,12 @@ class Cluster:
         """Return the last requests, the oldest first: those of an API, a client or a broker, by default all.
 
         `request_log_size` bounds how many are kept: 1,000 by default. ApiVersions and SASL requests are not among them.
+        Raises ConfigurationError for an API or a broker that does not exist.
         """
+        if api is not None and not isinstance(api, ApiKey):
+            raise ConfigurationError(f"api is {api!r}", remedy="give a kwire.protocol.ApiKey, such as ApiKey.PRODUCE")
+        if node is not None:
+            self._check_node(node)
 
         def copy(state: ClusterState, now: float) -> list[RequestRecord]:
             return [
@@ -244,10 +273,16 @@ class Cluster:
         self.call(lambda state, now: state.request_log.clear())
 
     def on_request(self, listener: Callable[[RequestRecord], None] | None) -> None:
-        """Call `listener(record)` on the cluster's thread when a request is complete. One listener; None removes it."""
+        """Call `listener(record)` on the cluster's thread when a request is complete. One listener; None removes it.
+
+        What it raises is logged, and is in `failures`.
+        """
+        if listener is not None and not callable(listener):
+            raise ConfigurationError(f"listener is {listener!r}", remedy="give a function of a RequestRecord, or None")
+        guarded = None if listener is None else partial(self._server.call_listener, listener)
 
         def listen(state: ClusterState, now: float) -> None:
-            state.request_log.listener = listener
+            state.request_log.listener = guarded
 
         self.call(listen)
 
@@ -322,6 +357,7 @@ class Cluster:
         It listens where it did, and `bootstrap` stays.
         """
         self._check_node(node)
+        _check_address(host, port)
         name = self._main if listener is None else listener
         self._check_listener(name)
         self.call(lambda state, now: state.nodes[node].advertised.update({name: (host, port)}))
@@ -389,8 +425,11 @@ class Cluster:
 
     def inject(self, fault: Fault) -> Fault:
         """Add a fault that was made before, such as those of `kwire broker --faults`. Raises ConfigurationError."""
+        if not isinstance(fault, Fault):
+            raise ConfigurationError(f"fault is {fault!r}", remedy="give a kwire.broker.Fault, or call add_fault")
         if fault.node is not None:
             self._check_node(fault.node)
+        _check_fault(fault)
         return self.call(lambda state, now: state.faults.add(fault))
 
     @property
@@ -428,7 +467,7 @@ class Cluster:
     def _post(self, run: Callable[[], None]) -> None:
         with self._lock:
             if self._is_closed:
-                raise ClosedError("the cluster is closed")
+                raise ClosedError(self._why_closed)
             self._calls.append(run)
         self._selector.wakeup()
 
@@ -462,11 +501,26 @@ class Cluster:
             while not self._is_closed:
                 self._server.turn()
                 self._run_calls()
+        except BaseException as error:
+            with self._lock:  # so that no call waits for this thread
+                self._is_closed = True
+                self._why_closed = f"the cluster ended with {error!r}"
+            self._server.fail(error)
         finally:
+            _running.discard(self)
             self._server.close()
             self._run_calls()
             if self._directory is not None:
                 self._directory.close(self._state)
+
+    def _forked(self) -> None:
+        """Close this process's copies of sockets and files: the brokers run in the parent, and could not close them."""
+        self._lock = threading.Lock()  # the parent's may have been held
+        self._is_closed = True
+        self._why_closed = f"the cluster runs in the process {os.getppid()}, from which this one was forked"
+        self._selector.close()
+        if self._directory is not None:
+            self._directory.release()
 
     def _save(self) -> None:
         assert self._directory is not None
@@ -478,9 +532,30 @@ class Cluster:
         self._server.process_ready(self._clock.now())
 
 
+def _check_fault(fault: Fault) -> None:
+    """Raise ConfigurationError for a fault of an API that the brokers lack, or whose requests they do not search."""
+    key = fault.api
+    if key is None or key in SESSION_APIS:
+        return
+    if key not in HANDLERS:
+        raise ConfigurationError(f"a fault: the brokers have no {key.name}", remedy="name an API that clients use")
+    if fault.names_partition and HANDLERS[key].named_partitions is no_partitions:
+        why = f"a fault: topic and partition do not select requests of {key.name}"
+        raise ConfigurationError(why, remedy="use when, a function of the request")
+
+
+def _check_address(host: str, port: int) -> None:
+    if not isinstance(host, str) or not host:
+        raise ConfigurationError(f"host is {host!r}", remedy="give a name or an address as str")
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= _PORT_MAX:
+        raise ConfigurationError(f"port is {port!r}", remedy=f"give a port from 0 to {_PORT_MAX}")
+
+
 def _check_arguments(
     brokers: int, ports: Sequence[int] | None, racks: Sequence[str] | None, topics: Mapping[str, int] | None
 ) -> None:
+    if ports is not None and not isinstance(ports, Sequence):
+        raise ConfigurationError(f"ports is {ports!r}", remedy="give a list with the port of each broker")
     for port in ports or ():
         if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= _PORT_MAX:
             raise ConfigurationError(f"ports has {port!r}", remedy=f"a port is 0 (any free one) to {_PORT_MAX}")
@@ -505,6 +580,17 @@ def served_versions(narrowed: Mapping[ApiKey, range], *, release: str | None = N
     served: dict[int, range] = {}
     history = None if release is None else release_versions(release, has_zookeeper=False)
     handled = {**OWN_APIS, **{key: HANDLERS[key].request.VERSIONS for key in HANDLERS}}
+    for key, wanted in narrowed.items():
+        if not isinstance(key, ApiKey) or not isinstance(wanted, range):
+            raise ConfigurationError(
+                f"api_versions has {key!r}: {wanted!r}", remedy="write it as {ApiKey.PRODUCE: range(3, 10)}"
+            )
+        if wanted and not _common(api(int(key)).versions, wanted):
+            has = api(int(key)).versions
+            why = f"api_versions has versions {wanted.start} to {wanted.stop - 1} of {key.name}"
+            raise ConfigurationError(
+                why, remedy=f"it has {has.start} to {has.stop - 1}; an empty range removes the API"
+            )
     for key, wanted in [*handled.items(), *narrowed.items()]:
         has = api(int(key)).versions
         if history is not None:
@@ -517,9 +603,20 @@ def _common(one: range, other: range) -> range:
     return range(max(one.start, other.start), min(one.stop, other.stop))
 
 
+def _check_sasl(given: object) -> None:
+    if isinstance(given, Mapping):
+        if not all(isinstance(one, str) for pair in given.items() for one in pair):
+            why = "sasl has a user or a password that is not a str"
+            raise ConfigurationError(why, remedy='give {"alice": "secret"}')
+    elif not isinstance(given, SaslServer):
+        remedy = 'give users and passwords, {"alice": "secret"}, or a kwire.session.SaslServer'
+        raise ConfigurationError(f"sasl is a {type(given).__name__}", remedy=remedy)
+
+
 def _sasl(given: SaslServer | Mapping[str, str] | None, clock: Clock) -> SaslServer | None:
     if given is None:
         return None
+    _check_sasl(given)
     server = given if isinstance(given, SaslServer) else SaslServer(given)
     server.unix_time = lambda: clock.time_ms() / 1000
     return server

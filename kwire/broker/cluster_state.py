@@ -41,14 +41,15 @@ from kwire.broker.share_sessions import SessionKey
 from kwire.broker.streams_groups import StreamsGroupCoordinator
 from kwire.broker.telemetry import Telemetry
 from kwire.broker.transactions import MarkerWriter, TransactionCoordinator
-from kwire.errors import ErrorCode, broker_error
+from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.net.timers import Timers
 from kwire.protocol import ApiKey
 from kwire.session import SaslServer
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _NAME_LENGTH_MAX = 249
-_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
+METADATA_TOPIC = "__cluster_metadata"
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 @dataclass(slots=True)
@@ -156,7 +157,8 @@ class ClusterState:
         self.connection_numbers = count(1)
         self.requests: Counter[ApiKey] = Counter()  # handled, of each API
         self.log_dir = "/tmp/kraft-combined-logs"  # Kafka's default; what brokers say unless there is a data directory
-        self.on_partitions: Callable[[Topic, list[Partition]], None] | None = None  # called with new ones
+        # Called with new ones before anybody sees them. May raise BrokerError.
+        self.on_partitions: Callable[[Topic, list[Partition]], None] | None = None
         self._origin = origin
         self._coordinator_moves = 0
         self._created = 0  # topics ever created: it selects the first leader of the next one
@@ -307,12 +309,12 @@ class ClusterState:
         topic = Topic(name, topic_id or make_uuid(self.random), settings, [], len(replicas[0]))
         self._add_partitions(topic, replicas)
         if not validate_only:
+            if self.on_partitions is not None:
+                self.on_partitions(topic, topic.partitions)
             self._created += 1
             self.topics[name] = self.topics_by_id[topic.id] = topic
             self._metric_names[_metric_name(name)] = name
             self.topics_revision += 1
-            if self.on_partitions is not None:
-                self.on_partitions(topic, topic.partitions)
         return topic
 
     def add_partitions(
@@ -339,9 +341,13 @@ class ClusterState:
             replicas = self._assign_replicas(added, topic.replication_factor, first=len(topic.partitions))
         if not validate_only:
             self._add_partitions(topic, replicas)
+            try:
+                if self.on_partitions is not None:
+                    self.on_partitions(topic, topic.partitions[has:])
+            except BrokerError:
+                del topic.partitions[has:]
+                raise
             self.topics_revision += 1
-            if self.on_partitions is not None:
-                self.on_partitions(topic, topic.partitions[has:])
 
     def alter_topic(self, topic: Topic, configs: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Replace the topic's configs. Raises INVALID_CONFIG."""

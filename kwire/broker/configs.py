@@ -1,7 +1,7 @@
 """The configs of all kinds of resources: read them, and replace those that were set (Kafka's ConfigRepository).
 
 Topics and groups have settings of their own (`options`, `group_configs`). What is here is dynamic configs of brokers,
-levels of loggers, and subscriptions to client metrics. Dynamic configs of brokers are checked, stored and shown; they
+levels of loggers, and subscriptions to client metrics. Names and types of dynamic configs of brokers are checked; they
 change nothing, as a cluster's `Options` are fixed. The configs of a broker come from a table that a real one printed.
 """
 
@@ -323,7 +323,7 @@ def _is_boolean(value: str) -> bool:
 
 
 def _is_integer(value: str) -> bool:
-    return isinstance(int(value), int)
+    return "_" not in value and isinstance(int(value), int)
 
 
 def _is_double(value: str) -> bool:

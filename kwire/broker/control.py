@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -122,7 +122,8 @@ class _Controls:
             case "POST", ("brokers", id, "stop" | "start" | "freeze" | "thaw" as action):
                 return self._control_broker(_number(id, "broker"), action)
             case "POST", ("brokers", id, "serve-as"):
-                version = None if body.get("version") is None else _field(body, "version", str)
+                _check_keys(body, "version")
+                version = None if body["version"] is None else _field(body, "version", str)
                 self._cluster.serve_as(_number(id, "broker"), version)
                 return {}
             case "POST", ("topics",):
@@ -136,10 +137,12 @@ class _Controls:
             case "GET", ("topics", name, partition):
                 return self._log(name, _number(partition, "partition"))
             case "POST", ("topics", name, partition, "leader"):
+                _check_keys(body, "broker")
                 self._cluster.move_leader(name, _number(partition, "partition"), _field(body, "broker", int))
                 return {}
             case "POST", ("topics", name, partition, "told-leader"):
-                leader = None if body.get("broker") is None else _field(body, "broker", int)
+                _check_keys(body, "broker", optional=("nodes",))
+                leader = None if body["broker"] is None else _field(body, "broker", int)
                 nodes = None if body.get("nodes") is None else _field(body, "nodes", list)
                 self._cluster.tell_leader(name, _number(partition, "partition"), leader, nodes=nodes)
                 return {}
@@ -255,6 +258,15 @@ def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:
     return value
 
 
+def _check_keys(body: Mapping[str, Any], key: str, *, optional: Sequence[str] = ()) -> None:
+    """Raise ConfigurationError for a body without this key, which null may be the value of, or with an unknown one."""
+    known = (key, *optional)
+    if key not in body:
+        raise ConfigurationError(f"the key {key} is missing", remedy=f"give {', '.join(known)}")
+    if unknown := sorted(body.keys() - set(known)):
+        raise ConfigurationError(f"there is no key {unknown[0]}", remedy=f"give {', '.join(known)}")
+
+
 def _optional(body: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
     return default if name not in body else _field(body, name, kind)
 
@@ -287,7 +299,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = 404 if is_missing else 409, {"error": error.message, "remedy": error.remedy}
         except KwireError as error:
             status, answer = 400, {"error": error.message, "remedy": error.remedy}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             status, answer = 400, {"error": f"the body is not JSON: {error}", "remedy": None}
         self._send(status, answer)
 

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from kwire.broker.diagnostics import logger
-from kwire.broker.log import Storage
+from kwire.broker.log import PartitionLog, Storage
 from kwire.broker.offsets import OffsetAndMetadata
 from kwire.broker.partition import NO_LEADER, Partition
 from kwire.broker.segment_files import (
@@ -29,7 +29,7 @@ from kwire.broker.segment_files import (
     read_checkpoint,
     write_whole,
 )
-from kwire.errors import BrokerError, ConfigurationError
+from kwire.errors import BrokerError, ConfigurationError, ErrorCode, broker_error
 
 if TYPE_CHECKING:
     from kwire.broker.cluster_state import ClusterState, Topic
@@ -184,10 +184,19 @@ class DataDirectory:
             state.offsets.commit(one["group"], (one["topic"], one["partition"]), committed)
 
     def _attach_new(self, topic: Topic, partitions: list[Partition]) -> None:
-        """Make the folders of new partitions."""
-        for partition in partitions:
-            files = SegmentFiles(self.path / f"{topic.name}-{partition.index}", self._open)
-            files.create(topic.id)
+        """Make the folders of new partitions. Raises KAFKA_STORAGE_ERROR, and leaves no folder then."""
+        made: list[SegmentFiles] = []
+        try:
+            for partition in partitions:
+                made.append(SegmentFiles(self.path / f"{topic.name}-{partition.index}", self._open))
+                made[-1].create(topic.id)
+        except OSError as error:
+            for files in made:
+                files.delete()
+            why = f"cannot make {made[-1].folder}: {error}"
+            logger.error("%s: free some space, or check the permissions of the directory", why)
+            raise broker_error(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
+        for partition, files in zip(partitions, made, strict=True):
             partition.log.files = files
 
     # Saving.
@@ -244,10 +253,17 @@ class DataDirectory:
         try:
             for partition in state.partitions():
                 if partition.log.files is not None:
-                    partition.log.files.close(partition.log)
+                    self._close_log(partition.log, partition.log.files)
             self.save(state)
         finally:
             self.release()
+
+    @staticmethod
+    def _close_log(log: PartitionLog, files: SegmentFiles) -> None:
+        try:
+            files.close(log)
+        except OSError as error:  # the batches are there; the rest can be made from them
+            logger.error("cannot write the last files of %s: %s", files.folder, error)
 
     def release(self) -> None:
         """Close all files, and let others use the directory."""

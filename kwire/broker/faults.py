@@ -15,7 +15,7 @@ from typing import Any, TypedDict, get_args
 from kwire.broker.request_context import RequestContext
 from kwire.errors import ConfigurationError, ErrorCode
 from kwire.option_checks import did_you_mean
-from kwire.protocol import ApiKey
+from kwire.protocol import ApiKey, api
 from kwire.protocol.schema import Request, Response
 
 NO_PARTITION = -1
@@ -264,12 +264,35 @@ class Fault:
             raise ConfigurationError(f"a fault: chance is {self.chance!r}", remedy="give a probability from 0 to 1")
         if self.when is not None and not callable(self.when):
             raise ConfigurationError(f"a fault: when is {self.when!r}", remedy="give a function of the request")
+        self._check_selection()
         self._random = Random(self.seed)
         fits_session = isinstance(self.effect, Disconnect | Reset | HalfOpen | Mute | Delay)
         is_applicable = fits_session and not getattr(self.effect, "applied", False)
         if self.api is not None and self.api in SESSION_APIS and not is_applicable:
             remedy = "use Disconnect, Reset, HalfOpen, Mute or Delay, without `applied`"
             raise ConfigurationError(f"{self.effect} cannot apply to {self.api.name}", remedy=remedy)
+
+    def _check_selection(self) -> None:
+        """Raise ConfigurationError for conditions that no request meets."""
+        if self.principal is not None and not self.principal.startswith("User:"):
+            remedy = f"write it with its type: User:{self.principal}"
+            raise ConfigurationError(f"a fault: principal is {self.principal!r}", remedy=remedy)
+        if self.version is not None and not self.version:
+            raise ConfigurationError("a fault: version is empty", remedy="give versions of the API: range(9, 13)")
+        if self.api is None:
+            return
+        name, of = self.api.name, api(self.api)
+        given = [item for item in _OF_REQUEST if getattr(self, item) is not None]
+        if self.api in SESSION_APIS and given:
+            why = f"a fault: {given[0]} does not select requests of {name}"
+            raise ConfigurationError(why, remedy="leave it out: such requests are known by their broker only")
+        if self.version is not None and not set(self.version) & set(of.versions):
+            why = f"a fault: version is {self.version}, {name} has {of.versions.start} to {of.versions.stop - 1}"
+            raise ConfigurationError(why, remedy="give versions of the API: range(9, 13)")
+        fields = {field.name for field in of.request.FIELDS}
+        for item, own in (("group", _GROUP_FIELDS), ("transaction", (*_ID_FIELDS, "transactions"))):
+            if getattr(self, item) is not None and not fields & {*own, "key_type"}:
+                raise ConfigurationError(f"a fault: requests of {name} name no {item}", remedy=f"leave {item} out")
 
     def delay_seconds(self) -> float:
         """Return how long a `Delay` takes this time, with its jitter, derived from `seed`."""
@@ -318,8 +341,17 @@ class Fault:
             and (self.transaction is None or self.transaction in _named(request, _ID_FIELDS, "transactions", _ID))
             and self.principal in (None, context.access.principal)
             and (self.version is None or context.version in self.version)
-            and (self.when is None or self.when(request))
+            and (self.when is None or self._meets_when(request))
         )
+
+    def _meets_when(self, request: Request[Any]) -> bool:
+        assert self.when is not None
+        try:
+            return bool(self.when(request))
+        except Exception as error:
+            why = f"when of a fault raised {error!r} for a {type(request).__name__}"
+            remedy = "name the API whose requests it is for: api=ApiKey.PRODUCE"
+            raise ConfigurationError(why, remedy=remedy) from error
 
     @property
     def names_partition(self) -> bool:
@@ -335,6 +367,7 @@ class Fault:
         return self.effect.code if self.covers(topic, partition) else None
 
 
+_OF_REQUEST = ("topic", "partition", "client_id", "group", "transaction", "principal", "version", "when")
 _ID = "transactional_id"
 _GROUP_FIELDS = ("group_id", "groups_names", "group_ids", "groups")
 _ID_FIELDS = (_ID, "v3_and_below_transactional_id", "transactional_ids")

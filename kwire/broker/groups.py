@@ -645,8 +645,8 @@ class GroupCoordinator:
         self, group: Group, generation: int, member_id: str, instance_id: str | None, now: float
     ) -> ErrorCode:
         """Return NONE if this member may commit offsets now. It counts as a heartbeat."""
-        if generation == UNKNOWN_GENERATION and not member_id and group.state is GroupState.EMPTY:
-            return ErrorCode.NONE  # a consumer without subscription
+        if generation <= UNKNOWN_GENERATION and group.state is GroupState.EMPTY:
+            return ErrorCode.NONE  # a consumer without subscription, whatever it calls itself
         error = _check_member(group, generation, member_id, instance_id)
         if error is not None:
             return error

@@ -57,9 +57,12 @@ def validate(batches: list[Batch], settings: TopicSettings, wall_ms: int) -> lis
             batches = [_up_convert(batches)]
         for batch in batches:
             _check_batch(batch, settings, wall_ms)
-        return [_recompress(batch, settings) for batch in batches]
+        stored = [_recompress(batch, settings) for batch in batches]
     except CorruptRecordsError as error:
         raise _corrupt_message(error) from None
+    for batch in stored:
+        _check_size(batch, settings)  # another codec or format may have made it larger
+    return stored
 
 
 def _decode_batches(records: BytesLike | None) -> list[Batch]:

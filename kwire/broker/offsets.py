@@ -30,6 +30,11 @@ def offsets_partition(group_id: str) -> int:
     return (0 if signed == -(2**31) else abs(signed)) % OFFSETS_PARTITIONS
 
 
+def _java_length(text: str) -> int:
+    """Return the length of Java's string: a character outside of the Basic Multilingual Plane counts twice."""
+    return len(text.encode("utf-16-be", "surrogatepass")) // 2
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
     """A committed offset, and when it was committed and expires."""
@@ -63,7 +68,7 @@ class OffsetManager:
         return ErrorCode.NONE
 
     def _check(self, group_id: str, partition: TopicPartition, committed: OffsetAndMetadata) -> ErrorCode:
-        if len(committed.metadata.encode()) > self._options.offset_metadata_max_bytes:
+        if _java_length(committed.metadata) > self._options.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         offsets = self.of(group_id)
         if partition not in offsets and len(offsets) >= self._options.max_offsets_per_group:

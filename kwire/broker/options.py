@@ -7,6 +7,7 @@ effect: there are neither.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -339,6 +340,25 @@ TOPIC_CONFIGS: Mapping[str, str | None] = {
 # Kafka's own tests set this: segments smaller than segment.bytes allows since 4.0 (KIP-1030).
 INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 _SEGMENT_BYTES_MIN, _SEGMENT_BYTES_MIN_BEFORE_4 = 1 << 20, 14
+# The least and the largest value of the numbers that change nothing here. Kafka checks them all the same.
+_RANGES: Mapping[str, tuple[int, int]] = {
+    "compression.gzip.level": (-1, 9),
+    "compression.lz4.level": (1, 17),
+    "compression.zstd.level": (-131_072, 22),
+    "file.delete.delay.ms": (0, LONG_MAX),
+    "flush.messages": (1, LONG_MAX),
+    "flush.ms": (0, LONG_MAX),
+    "index.interval.bytes": (0, INT_MAX),
+    "local.retention.bytes": (-2, LONG_MAX),
+    "local.retention.ms": (-2, LONG_MAX),
+    "segment.index.bytes": (4, INT_MAX),
+    "segment.jitter.ms": (0, LONG_MAX),
+}
+_GZIP_LEVEL = "compression.gzip.level"
+_BOOLEANS = ("preallocate", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable")
+_THROTTLED = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
+_THROTTLED_REPLICAS = re.compile(r"\s*(\*|\d+:\d+(\s*,\s*\d+:\d+)*\s*,*)?\s*")
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?\d+\s*")
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 
@@ -376,10 +396,13 @@ class TopicSettings:
                 raise broker_error(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic config: {name}")
             chosen[name] = value
         defaults = _defaults(options)
-        for name in chosen:
+        for name, value in chosen.items():
             if name not in defaults and name != INTERNAL_SEGMENT_BYTES:
                 raise broker_error(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+            if not isinstance(value, str):  # of a test's own call
+                raise broker_error(ErrorCode.INVALID_CONFIG, f"{name} is {value!r}: give it as a str")
         values = {DEAD_LETTERS_ENABLED: "false", **defaults, **chosen}
+        _check_without_effect(values)
         policies = {policy for policy in values["cleanup.policy"].replace(" ", "").split(",") if policy}
         if policies - {"delete", "compact"}:
             raise _invalid("cleanup.policy", values["cleanup.policy"])
@@ -397,7 +420,7 @@ class TopicSettings:
             configs=chosen,
             max_message_bytes=_number(values, "max.message.bytes", 0, INT_MAX),
             min_insync_replicas=_number(values, "min.insync.replicas", 1, INT_MAX),
-            retention_bytes=_number(values, "retention.bytes", -1, LONG_MAX),
+            retention_bytes=max(-1, _number(values, "retention.bytes", -LONG_MAX - 1, LONG_MAX)),
             retention_ms=_number(values, "retention.ms", -1, LONG_MAX),
             timestamp_after_max_ms=_number(values, "message.timestamp.after.max.ms", 0, LONG_MAX),
             timestamp_before_max_ms=_number(values, "message.timestamp.before.max.ms", 0, LONG_MAX),
@@ -411,8 +434,8 @@ class TopicSettings:
             min_cleanable_dirty_ratio=_ratio(values, "min.cleanable.dirty.ratio"),
             min_compaction_lag_ms=min_lag_ms,
             max_compaction_lag_ms=max_lag_ms,
-            unclean_election=_one_of(values, "unclean.leader.election.enable", ("true", "false")) == "true",
-            takes_dead_letters=_one_of(values, DEAD_LETTERS_ENABLED, ("true", "false")) == "true",
+            unclean_election=_boolean(values, "unclean.leader.election.enable"),
+            takes_dead_letters=_boolean(values, DEAD_LETTERS_ENABLED),
         )
 
     def shown(self, options: Options) -> dict[str, str]:
@@ -433,11 +456,32 @@ def _invalid(name: str, value: str) -> BrokerError:
     return broker_error(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}")
 
 
+def _check_without_effect(values: Mapping[str, str]) -> None:
+    """Raise INVALID_CONFIG for a value that a broker refuses, of a config that changes nothing here."""
+    for name, (least, most) in _RANGES.items():
+        _number(values, name, least, most)
+    if int(values[_GZIP_LEVEL]) == 0:
+        raise _invalid(_GZIP_LEVEL, values[_GZIP_LEVEL])
+    for name in _BOOLEANS:
+        if _boolean(values, name) and name == "remote.storage.enable":
+            why = "Topic cannot be configured with remote log storage."
+            raise broker_error(ErrorCode.INVALID_CONFIG, f"Tiered Storage functionality is disabled. {why}")
+    for name in _THROTTLED:
+        if not _THROTTLED_REPLICAS.fullmatch(values[name]):
+            raise _invalid(name, values[name])
+
+
+def _boolean(values: Mapping[str, str], name: str) -> bool:
+    value = values[name].strip().lower()
+    if value not in ("true", "false"):
+        raise _invalid(name, values[name])
+    return value == "true"
+
+
 def _number(values: Mapping[str, str], name: str, least: int, most: int) -> int:
-    try:
-        number = int(values[name])
-    except ValueError:
-        raise _invalid(name, values[name]) from None
+    if not _WHOLE_NUMBER.fullmatch(values[name]):  # Python's `int` takes underscores, too
+        raise _invalid(name, values[name])
+    number = int(values[name])
     if not least <= number <= most:
         raise _invalid(name, values[name])
     return number

@@ -41,9 +41,12 @@ class Partition:
         self.isr = [node for node in self.replicas if is_up(node)] or [self.replicas[0]]
         self.leader = self.isr[0] if is_up(self.isr[0]) else NO_LEADER
         self.leader_epoch = 0
+        if self.leader != NO_LEADER:
+            self.log.begin_epoch(0)
         self.is_deleted = False
         self._left_at: dict[int, int] = {}  # log end of the replicas that left the ISR
         self._replication = options.replication_ms / 1000
+        self._has_effective_min_isr = options.is_at_least("3.7")  # KAFKA-15583
         self._timers = timers
         self._listeners: dict[Listener, None] = {}  # an ordered set
 
@@ -53,6 +56,12 @@ class Partition:
     @property
     def settings(self) -> TopicSettings:
         return self.log.settings
+
+    @property
+    def min_isr(self) -> int:
+        """Return how many replicas must be in sync: min.insync.replicas, since 3.7 at most as many as there are."""
+        least = self.settings.min_insync_replicas
+        return min(least, len(self.replicas)) if self._has_effective_min_isr else least
 
     # Checks and writes of requests.
 
@@ -80,9 +89,9 @@ class Partition:
 
     def append(self, batches: Sequence[Batch], *, all_replicas: bool, now: float, wall_ms: int) -> LogAppendInfo:
         """Append as the leader. `wall_ms` is wall time. Raises BrokerError; the log is then unchanged."""
-        least = self.settings.min_insync_replicas
-        if all_replicas and len(self.isr) < least:
-            raise self._error(ErrorCode.NOT_ENOUGH_REPLICAS, f"{len(self.isr)} in sync, min.insync.replicas is {least}")
+        if all_replicas and len(self.isr) < self.min_isr:
+            why = f"{len(self.isr)} in sync, min.insync.replicas is {self.settings.min_insync_replicas}"
+            raise self._error(ErrorCode.NOT_ENOUGH_REPLICAS, why)
         appended = self.log.append(batches, leader_epoch=self.leader_epoch, now_ms=wall_ms)
         self.replicate(now)
         return appended
@@ -117,7 +126,9 @@ class Partition:
             self._advance_high_watermark(end, now)
 
     def _advance_high_watermark(self, high_watermark: int, now: float) -> None:
-        self.log.advance_high_watermark(high_watermark)
+        """Show consumers what is replicated; since 3.7 nothing new while too few replicas are in sync."""
+        if not self._has_effective_min_isr or len(self.isr) >= self.min_isr:
+            self.log.advance_high_watermark(high_watermark)
         self.notify(now)
 
     # Leadership.
@@ -152,6 +163,7 @@ class Partition:
             self.isr += [replica for replica in self.replicas if is_up(replica) and replica not in self.isr]
             for replica in self.isr:
                 self._left_at.pop(replica, None)
+            self.replicate(now)
         self.notify(now)
 
     def set_replicas(self, replicas: Sequence[int], is_up: Callable[[int], bool], now: float) -> None:
@@ -164,6 +176,8 @@ class Partition:
         self._left_at = {node: end for node, end in self._left_at.items() if node in replicas}
         if self.leader != NO_LEADER and self.leader not in self.isr:
             self._elect(self.isr[0] if is_up(self.isr[0]) else NO_LEADER, now, keeps_log=True)
+        elif self.leader != NO_LEADER:
+            self.replicate(now)
         else:
             self.notify(now)
 

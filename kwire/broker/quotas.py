@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from kwire.errors import BrokerError, ErrorCode, broker_error
 
@@ -22,6 +23,8 @@ PRODUCER_RATE, CONSUMER_RATE, MUTATION_RATE = "producer_byte_rate", "consumer_by
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 _OF_CLIENTS = frozenset({PRODUCER_RATE, CONSUMER_RATE, MUTATION_RATE, "request_percentage"})
 _OF_ADDRESSES = frozenset({"connection_creation_rate"})
+_WHOLE = frozenset({PRODUCER_RATE, CONSUMER_RATE, "connection_creation_rate"})
+_LONG_LIMIT = 2.0**63
 _WINDOW_SECONDS = 10.0
 
 # The parts of an entity: (type, name) in the order user, client-id, ip. The name None is the default of a type.
@@ -116,12 +119,16 @@ class Quotas:
             raise _invalid(f"Invalid client quota entity {dict(entity)}")
         if any(type not in (USER, CLIENT_ID, IP) or name == "" for type, name in entity):
             raise _invalid(f"Invalid client quota entity {dict(entity)}")
+        if any(type == IP and name is not None and not _is_address(name) for type, name in entity):
+            raise _invalid(f"{dict(entity)[IP]} is not a valid IP or resolvable host.")
         allowed = _OF_ADDRESSES if IP in types else _OF_CLIENTS
         for key, value in changes.items():
             if key not in allowed:
                 raise _invalid(f"Invalid configuration key {key}")
             if value is not None and not value > 0:
                 raise _invalid(f"Quota {key} must be greater than 0")
+            if value is not None and key in _WHOLE and not (value < _LONG_LIMIT and value == int(value)):
+                raise _invalid(f"Quota {key} must be a whole number of 64 bits")
         if validate_only:
             return
         limits = {**self._limits.get(entity, {}), **changes}
@@ -198,6 +205,15 @@ def entity_of(parts: list[tuple[str, str | None]]) -> Entity:
     """Return an entity whose parts are in order."""
     order = {USER: 0, CLIENT_ID: 1, IP: 2}
     return tuple(sorted(parts, key=lambda part: order.get(part[0], len(order))))
+
+
+def _is_address(name: str) -> bool:
+    """Return whether a name is an IP address. Kafka also takes the names of hosts, and asks DNS about them."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return name == "localhost"
+    return True
 
 
 def _invalid(why: str) -> BrokerError:

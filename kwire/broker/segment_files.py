@@ -150,10 +150,15 @@ class SegmentFiles:
         self._open.close(path)
 
     def delete(self) -> None:
-        """Remove the folder: the topic is deleted."""
-        self._remove(set(), -1)
-        for name in ("leader-epoch-checkpoint", "partition.metadata"):
-            (self.folder / name).unlink(missing_ok=True)
+        """Remove the folder: the topic is deleted. A failure is logged."""
+        try:
+            self._remove(set(), -1)
+            for name in ("leader-epoch-checkpoint", "partition.metadata"):
+                (self.folder / name).unlink(missing_ok=True)
+        except FileNotFoundError:  # the folder is gone already
+            return
+        except OSError as error:
+            logger.error("cannot remove %s: %s: remove it, or the topic comes back", self.folder, error)
         with suppress(OSError):  # somebody else's file stays, and its folder
             self.folder.rmdir()
 

@@ -18,6 +18,7 @@ from kwire.broker.connection import Connection, FrameParts, RawBytes
 from kwire.broker.diagnostics import logger
 from kwire.broker.handlers.table import HANDLERS
 from kwire.broker.listeners import security_protocol
+from kwire.broker.request_log import RequestRecord
 from kwire.errors import DisconnectedError
 from kwire.net import Clock, KafkaSelector, Tls
 from kwire.net.selector import Disconnection, Node
@@ -37,7 +38,8 @@ class _Bound:
 
 
 class Server:
-    """All brokers of a cluster. `failures` collects bugs of the brokers: a test should find it empty."""
+    """All brokers of a cluster. `failures` collects bugs of the brokers, and what functions of a test raised: it should
+    be empty."""
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Server:
     ) -> None:
         self.cluster = cluster
         self.brokers = {id: Broker(id, cluster, HANDLERS) for id in cluster.nodes}
-        self.failures: list[Exception] = []
+        self.failures: list[BaseException] = []
         self._selector = selector
         self._clock = clock
         self._apis = apis
@@ -267,11 +269,23 @@ class Server:
         try:
             action()
         except Exception as error:
-            logger.exception("the broker failed")
-            self.failures.append(error)
+            self.fail(error)
             if connection in self._nodes:
                 connection.is_closing = True
                 self._closing[self._nodes[connection]] = self._clock.now()
+
+    def fail(self, error: BaseException) -> None:
+        """Log an error, which is being handled, and keep it for the test."""
+        logger.error("the broker failed", exc_info=error)
+        self.failures.append(error)
+
+    def call_listener(self, listener: Callable[[RequestRecord], None], record: RequestRecord) -> None:
+        """Call a test's listener of requests. What it raises, as `pytest.fail` does, must not stop the brokers."""
+        try:
+            listener(record)
+        except BaseException as error:
+            logger.error("the listener of on_request failed", exc_info=error)
+            self.failures.append(error)
 
 
 def _log_disconnection(subject: str, disconnection: Disconnection) -> None:

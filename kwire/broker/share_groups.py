@@ -108,6 +108,11 @@ class HeartbeatResult:
     assigned: frozenset[TopicPartition] | None = None
 
 
+def _check_group_id(group_id: str) -> None:
+    if not group_id:
+        raise broker_error(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+
+
 class ShareGroupCoordinator:
     """All share groups. Errors are BrokerErrors.
 
@@ -145,14 +150,17 @@ class ShareGroupCoordinator:
         return self._registry.find(group_id, ShareGroup)
 
     def find(self, group_id: str) -> ShareGroup:
-        """Return a group. Raises GROUP_ID_NOT_FOUND."""
+        """Return a group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID."""
+        _check_group_id(group_id)
         group = self.get(group_id)
         if group is None:
             raise broker_error(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
     def find_or_create(self, group_id: str) -> ShareGroup:
-        """Return a group, made if there is none. Raises GROUP_ID_NOT_FOUND for a group of another type."""
+        """Return a group, made if there is none. Raises GROUP_ID_NOT_FOUND for a group of another type,
+        INVALID_GROUP_ID."""
+        _check_group_id(group_id)
         group = self._registry.get(group_id)
         if group is None:
             group = ShareGroup(group_id)

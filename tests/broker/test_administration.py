@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kwire.errors import ErrorCode
+from kwire.errors import BrokerError, ErrorCode
+from kwire.protocol.messages.alter_configs import AlterConfigsRequest
 from kwire.protocol.messages.consumer_protocol import ConsumerProtocolSubscription, encode_versioned
 from kwire.protocol.messages.create_partitions import CreatePartitionsRequest
 from kwire.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -61,15 +62,24 @@ def test_delete_records_moves_the_start(version: int, offset: int, error: int, s
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_create_partitions_adds_partitions(version: int, validate_only: bool) -> None:
     bench = Bench(partitions=2)
+    bench.state.create_topic("u", 2)
     topics = [
         CreatePartitionsRequest.Topic(name=name, count=count, assignments=None)
-        for name, count in [("t", 5), ("t", 1), ("nowhere", 5)]
+        for name, count in [("t", 5), ("u", 1), ("nowhere", 5)]
     ]
     request = CreatePartitionsRequest(topics=topics, timeout_ms=1, validate_only=validate_only)
     codes = [result.error_code for result in bench.request(1, request, version).results]
     assert codes == [0, ErrorCode.INVALID_PARTITIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert len(bench.topic.partitions) == (2 if validate_only else 5)
     assert {partition.leader for partition in bench.topic.partitions} <= {1, 2, 3}
+
+
+def test_a_topic_named_twice_gets_no_partitions() -> None:
+    bench = Bench(partitions=2)
+    topics = [CreatePartitionsRequest.Topic(name="t", count=count, assignments=None) for count in (3, 4)]
+    request = CreatePartitionsRequest(topics=topics, timeout_ms=1, validate_only=False)
+    assert [one.error_code for one in bench.request(1, request).results] == [ErrorCode.INVALID_REQUEST]
+    assert len(bench.topic.partitions) == 2
 
 
 @pytest.mark.parametrize("assigned", [[], [[1]], [[1], [2], [3]]])
@@ -144,6 +154,68 @@ class TestConfigs:
         assert result.error_code == error
         assert {config.name: config.value for config in self.shown(bench).configs}[name] == shown
 
+    @pytest.mark.parametrize("api", [IncrementalAlterConfigsRequest, AlterConfigsRequest])
+    def test_a_resource_named_twice_is_not_altered(self, api: Any) -> None:
+        bench = Bench(configs={"retention.ms": "5"})
+        extra = {"config_operation": SET} if api is IncrementalAlterConfigsRequest else {}
+        resources = [
+            api.Resource(
+                resource_type=2, resource_name="t", configs=[api.Resource.Config(name="retention.ms", value=v, **extra)]
+            )
+            for v in ("6", "7")
+        ]
+        results = bench.request(1, api(resources=resources, validate_only=False)).responses
+        assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 2
+        assert {config.name: config.value for config in self.shown(bench).configs}["retention.ms"] == "5"
+
+    @pytest.mark.parametrize(
+        ("name", "values", "error"),
+        [
+            ("", ["1"], ErrorCode.INVALID_REQUEST),
+            ("no/slash", ["1"], ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("nowhere", ["1"], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("t", [None], ErrorCode.INVALID_REQUEST),
+            ("t", ["1", "2"], ErrorCode.INVALID_REQUEST),
+            ("t", ["1_000"], ErrorCode.INVALID_CONFIG),
+        ],
+    )
+    def test_what_alter_configs_refuses(self, name: str, values: list[str | None], error: ErrorCode) -> None:
+        configs = [AlterConfigsRequest.Resource.Config(name="retention.ms", value=value) for value in values]
+        resource = AlterConfigsRequest.Resource(resource_type=2, resource_name=name, configs=configs)
+        request = AlterConfigsRequest(resources=[resource], validate_only=False)
+        (result,) = Bench().request(1, request).responses
+        assert result.error_code == error
+
+    @pytest.mark.parametrize(
+        ("name", "good", "bad"),
+        [
+            ("compression.gzip.level", ["-1", "1", "9"], ["0", "10", "-2"]),
+            ("compression.lz4.level", ["1", "17"], ["0", "18"]),
+            ("compression.zstd.level", ["-131072", "22"], ["-131073", "23"]),
+            ("flush.messages", ["1"], ["0", "x"]),
+            ("flush.ms", ["0"], ["-1"]),
+            ("index.interval.bytes", ["0"], ["-1"]),
+            ("segment.index.bytes", ["4"], ["3"]),
+            ("segment.jitter.ms", ["0"], ["-1"]),
+            ("file.delete.delay.ms", ["0"], ["-1"]),
+            ("local.retention.ms", ["-2"], ["-3"]),
+            ("local.retention.bytes", ["-2"], ["-3"]),
+            ("retention.bytes", ["-2", "0"], ["1.5"]),
+            ("preallocate", ["true", "FALSE"], ["maybe", ""]),
+            ("remote.storage.enable", ["false"], ["true", "maybe"]),
+            ("unclean.leader.election.enable", ["TRUE"], ["yes"]),
+            ("leader.replication.throttled.replicas", ["*", "", "0:1,1:2"], ["x", "0:1,x"]),
+        ],
+    )
+    def test_values_of_topic_configs_are_kafkas(self, name: str, good: list[str], bad: list[str]) -> None:
+        bench = Bench()
+        for value in good:
+            bench.state.alter_topic(bench.topic, {name: value})
+        for value in bad:
+            with pytest.raises(BrokerError) as raised:
+                bench.state.alter_topic(bench.topic, {name: value})
+            assert raised.value.code == ErrorCode.INVALID_CONFIG, value
+
     def test_alterations_apply_at_once(self) -> None:
         bench = Bench()
         bench.state.alter_topic(bench.topic, {"max.message.bytes": "10"})
@@ -198,15 +270,16 @@ class TestGroups:
 
     def test_offsets_of_unsubscribed_topics_can_be_deleted(self) -> None:
         members = Members()
+        members.cluster.state.create_topic("other", 1)
         subscription = encode_versioned(ConsumerProtocolSubscription(topics=["other"]), 1)
         joined = members.new(protocols=[("range", subscription)]).response
         members.sync(joined)
         members.commit(5, generation=joined.generation_id, member_id=joined.member_id)
         topics = [
             OffsetDeleteRequest.Topic(name=name, partitions=[OffsetDeleteRequest.Topic.Partition(partition_index=0)])
-            for name in ("t", "other")
+            for name in ("t", "other", "nowhere")
         ]
         response = members.cluster.request(members.node, OffsetDeleteRequest(group_id=GROUP, topics=topics))
         codes = [topic.partitions[0].error_code for topic in response.topics]
-        assert codes == [ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+        assert codes == [0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert members.committed() == -1

@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 import kwire
-from kwire.broker import Cluster, Cut, Delay, Disconnect, Mute, Refuse, serve
+from kwire.broker import Answer, Cluster, Cut, Delay, Disconnect, Mute, Refuse, RequestRecord, serve
 from kwire.errors import (
     AuthenticationError,
     BrokerError,
@@ -26,7 +26,7 @@ from kwire.errors import (
     ErrorCode,
     TlsError,
 )
-from kwire.net import Tls
+from kwire.net import SystemClock, Tls
 from kwire.protocol import ApiKey
 from kwire.protocol.messages.api_versions import ApiVersionsRequest
 from kwire.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -36,6 +36,7 @@ from kwire.records import encode_batch
 from kwire.session import ConnectionBroken, HandshakeDone, Sasl
 from tests.broker.client import Client
 from tests.broker.conftest import StartCluster
+from tests.waiting import wait_until
 
 PATIENCE_SECONDS = 10.0
 
@@ -112,6 +113,16 @@ class TestLifecycle:
             ({"seed": "x"}, "seed is 'x'"),
             ({"cluster_id": 5}, "cluster_id is 5"),
             ({"topic_configs": [1]}, "topic_configs is"),
+            ({"topic_configs": {"retention.ms": 5}}, "retention.ms is 5: give it as a str"),
+            ({"ports": 9092}, "ports is 9092: give a list"),
+            ({"sasl": "alice"}, "sasl is a str: give users and passwords"),
+            ({"sasl": {"alice": 5}}, "sasl has a user or a password that is not a str"),
+            ({"api_versions": {"Produce": range(3)}}, "api_versions has 'Produce'"),
+            ({"api_versions": {ApiKey.PRODUCE: (0, 3)}}, "api_versions has .*PRODUCE.*: write it as"),
+            (
+                {"api_versions": {ApiKey.PRODUCE: range(50, 60)}},
+                "api_versions has versions 50 to 59 of PRODUCE",
+            ),
         ],
     )
     def test_an_unknown_option_is_named_with_a_suggestion(self, options: dict[str, Any], message: str) -> None:
@@ -150,6 +161,25 @@ class TestLifecycle:
             cluster.leader("t")
         with pytest.raises(OSError):  # noqa: PT011 -- the error of a closed port depends on the system
             socket.create_connection(cluster.brokers[1], 1)
+
+    def test_a_clock_that_is_put_forward_lets_records_expire(self, start: StartCluster, connect: Connect) -> None:
+        class Clock(SystemClock):
+            ahead = 0.0
+
+            def now(self) -> float:
+                return super().now() + self.ahead
+
+            def time_ms(self) -> int:
+                return super().time_ms() + int(self.ahead * 1000)
+
+        clock = Clock()
+        cluster = start(1, clock=clock)
+        cluster.create_topic("t", 1, configs={"retention.ms": "60000", "message.timestamp.type": "LogAppendTime"})
+        connect(cluster).request(produce(cluster, b"old"), 9)
+        assert cluster.log("t").start_offset == 0
+        clock.ahead = 3600.0
+        wait_until(lambda: cluster.log("t").start_offset == 1)
+        assert cluster.log("t").end_offset == 1
 
     def test_close_closes_connections(self, connect: Connect) -> None:
         with Cluster(1) as cluster:
@@ -281,6 +311,114 @@ def test_a_bug_closes_the_connection_that_met_it_and_no_other(connect: Connect) 
         cluster.call(lambda state, now: setattr(state, "topics", topics))
         assert other.request(MetadataRequest(topics=None)).brokers
         assert [type(failure) for failure in cluster.failures] == [AttributeError]
+
+
+class TestFunctionsOfTests:
+    """What a test runs within the brokers must not stop them, and the test must learn of its failure."""
+
+    @pytest.mark.parametrize("error", [ZeroDivisionError("mine"), SystemExit(3)], ids=["an exception", "an exit"])
+    def test_a_listener_that_fails(self, connect: Connect, error: BaseException) -> None:
+        def listener(record: RequestRecord) -> None:
+            raise error
+
+        with Cluster(1) as cluster:
+            cluster.on_request(listener)
+            client = connect(cluster)
+            for _ in range(2):
+                assert client.request(MetadataRequest(topics=[])).brokers
+            client.close()
+            assert cluster.requests()[ApiKey.METADATA] == 2
+            assert set(cluster.failures) == {error}
+
+    def test_a_fault_whose_functions_fail(self, connect: Connect) -> None:
+        with Cluster(1, topics={"t": 1}) as cluster:
+            changes: list[Any] = [lambda request, response: 1 / 0, lambda request, response: "junk"]
+            for change in changes:
+                cluster.add_fault(Answer(change), api=ApiKey.METADATA)
+                assert connect(cluster).request(MetadataRequest(topics=[])) is None
+            cluster.add_fault(Disconnect(), api=ApiKey.METADATA, when=lambda request: request.nonsense)
+            assert connect(cluster).request(MetadataRequest(topics=[])) is None
+            said = [str(failure) for failure in cluster.failures]
+        assert "function of Answer raised ZeroDivisionError('division by zero') for a MetadataRequest" in said[0]
+        assert "function of Answer returned 'junk' for a MetadataRequest: return a MetadataResponse" in said[1]
+        assert "when of a fault raised AttributeError" in said[2]
+
+    @pytest.mark.timeout(20)
+    def test_a_loop_that_fails_leaves_no_call_waiting(self) -> None:
+        with Cluster(1) as cluster:
+
+            def fail(timeout: float | None = None) -> None:
+                raise ZeroDivisionError("the loop")
+
+            cluster.call(lambda state, now: setattr(cluster._server, "turn", fail))
+            cluster._thread.join(PATIENCE_SECONDS)
+            with pytest.raises(ClosedError, match="ended with ZeroDivisionError"):
+                cluster.leader("t")
+            assert [str(failure) for failure in cluster.failures] == ["the loop"]
+
+    def test_a_listener_may_close_the_cluster(self, connect: Connect) -> None:
+        cluster = Cluster(1)
+        cluster.on_request(lambda record: cluster.close())
+        client = connect(cluster)
+        client.session.send(MetadataRequest(topics=[]), 0.0)
+        client.wait_for_close()
+        cluster.close()
+        assert not cluster.failures
+
+    def test_what_is_no_listener_is_refused(self, cluster: Cluster) -> None:
+        with pytest.raises(ConfigurationError, match="listener is 5: give a function"):
+            cluster.on_request(5)  # type: ignore[arg-type]
+
+
+class TestForks:
+    """A process that was forked has copies of the brokers' sockets, and no thread that serves them."""
+
+    @staticmethod
+    def _in_child(action: Callable[[], object]) -> tuple[int, int]:
+        """Run `action` in a child, which then stays. Return its id, and a pipe with what it returned or raised."""
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.write(writer, repr(action()).encode())
+            except BaseException as error:
+                os.write(writer, repr(error).encode())
+            finally:
+                signal.pause()
+                os._exit(0)
+        os.close(writer)
+        return child, reader
+
+    def test_a_broker_stops_although_a_child_lives(self, start: StartCluster, tmp_path: Path) -> None:
+        cluster = start(1, data_dir=tmp_path)
+        with socket.create_connection(cluster.brokers[1], PATIENCE_SECONDS) as connection:
+            cluster.call(lambda state, now: None)
+            cluster.call(lambda state, now: None)  # the connection is accepted
+            child, reader = self._in_child(cluster.close)
+            try:
+                assert os.read(reader, 100) == b"None"
+                cluster.stop(1)
+                assert connection.recv(1) == b""
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection(cluster.brokers[1], PATIENCE_SECONDS)
+                cluster.restart(1)
+                cluster.close()
+                Cluster(1, data_dir=tmp_path).close()
+            finally:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                os.close(reader)
+
+    def test_a_control_in_a_child_is_an_error(self, start: StartCluster) -> None:
+        cluster = start(1, topics={"t": 1})
+        child, reader = self._in_child(lambda: cluster.leader("t"))
+        try:
+            assert f"the cluster runs in the process {os.getpid()}" in os.read(reader, 300).decode()
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(reader)
+        assert cluster.leader("t") == 1
 
 
 class TestSecurity:

@@ -202,6 +202,33 @@ def test_a_full_disk_is_a_storage_error(crashing: tuple[VirtualCluster, Path]) -
     assert (files.folder / f"{0:020}.log").read_bytes() == b"".join(raw(cluster.state))
 
 
+def test_a_topic_whose_folder_cannot_be_made_is_not_created(crashing: tuple[VirtualCluster, Path]) -> None:
+    cluster, path = crashing
+    (path / "data" / "t-1").write_bytes(b"in the way")
+    with pytest.raises(BrokerError) as raised:
+        cluster.state.create_topic("t", 2)
+    assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "t" not in cluster.state.topics
+    assert not (path / "data" / "t-0").exists()
+    topic = cluster.state.create_topic("t", 1)
+    with pytest.raises(BrokerError):
+        cluster.state.add_partitions(topic, 2)
+    assert len(topic.partitions) == 1
+    (path / "data" / "t-1").unlink()
+    cluster.state.add_partitions(topic, 2)
+    assert len(topic.partitions) == 2
+
+
+def test_a_directory_that_is_gone_at_the_end_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Cluster(1, data_dir=tmp_path / "data", topics={"t": 1, "u": 1}) as cluster:
+        shutil.rmtree(tmp_path / "data")
+        cluster.delete_topic("u")
+    assert not cluster.failures
+    assert any("cannot write the last files of" in message for message in caplog.messages)
+    (tmp_path / "data").mkdir()
+    Cluster(1, data_dir=tmp_path / "data").close()  # the lock was released
+
+
 def test_indexes_and_checkpoints_that_cannot_be_written_are_logged(
     crashing: tuple[VirtualCluster, Path], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -40,7 +40,7 @@ from kwire.broker.handlers.table import HANDLERS
 from kwire.broker.ids import NO_ID
 from kwire.broker.request_context import Reply, RequestContext
 from kwire.errors import ConfigurationError, CorruptRecordsError, ErrorCode, error_name
-from kwire.protocol import ApiKey
+from kwire.protocol import ApiKey, api
 from kwire.protocol.headers import decode_response, encode_request
 from kwire.protocol.messages.api_versions import ApiVersionsRequest
 from kwire.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -93,6 +93,46 @@ def test_a_fault_matches_by_its_fields(rule: dict[str, Any], matches: bool) -> N
 def test_after_and_times_select_the_requests(after: int, times: int | None, taken: str) -> None:
     fault = Fault(effect=HIT, after=after, times=times)
     assert "".join("x" if fault.take(ApiKey.FETCH, 1, "", ()) else "." for _ in range(5)) == taken
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"api": ApiKey.PRODUCE, "version": range(50, 60)}, "version is range.50, 60., PRODUCE has 0 to "),
+        ({"version": range(5, 5)}, "version is empty"),
+        ({"api": ApiKey.PRODUCE, "group": "g"}, "requests of PRODUCE name no group"),
+        ({"api": ApiKey.FETCH, "transaction": "x"}, "requests of FETCH name no transaction"),
+        ({"api": ApiKey.API_VERSIONS, "client_id": "c"}, "client_id does not select requests of API_VERSIONS"),
+        ({"api": ApiKey.SASL_HANDSHAKE, "when": bool}, "when does not select requests of SASL_HANDSHAKE"),
+        ({"principal": "alice"}, "principal is 'alice': write it with its type: User:alice"),
+    ],
+)
+def test_a_fault_that_no_request_meets_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Fault(effect=Disconnect(), **fields)
+
+
+@pytest.mark.parametrize("key", list(HANDLERS))
+def test_a_fault_may_name_what_the_requests_of_an_api_name(key: ApiKey) -> None:
+    names = {field.name for field in api(key).request.FIELDS}
+    more: dict[str, Any] = {"version": api(key).versions, "principal": "User:a", "when": bool}
+    if {"group_id", "groups", "key_type"} & names:
+        more["group"] = "g"
+    if {"transactional_id", "transactions", "key_type"} & names:
+        more["transaction"] = "x"
+    assert Fault(effect=Disconnect(), api=key, **more).api is key
+
+
+def test_a_fault_of_an_api_that_brokers_lack_or_do_not_search_is_refused(start: StartCluster) -> None:
+    cluster = start(1)
+    with pytest.raises(ConfigurationError, match="the brokers have no VOTE"):
+        cluster.add_fault(Disconnect(), api=ApiKey.VOTE)
+    with pytest.raises(ConfigurationError, match="topic and partition do not select requests of HEARTBEAT: use when"):
+        cluster.add_fault(Disconnect(), api=ApiKey.HEARTBEAT, topic="t")
+    with pytest.raises(ConfigurationError, match=r"fault is 5: give a kwire\.broker\.Fault"):
+        cluster.inject(5)  # type: ignore[arg-type]
+    cluster.add_fault(Disconnect(), api=ApiKey.API_VERSIONS)
+    assert len(cluster.faults) == 1
 
 
 def test_faults_are_tried_in_order_and_removed_when_spent() -> None:

@@ -200,7 +200,21 @@ def test_requests_of_a_classic_member_are_checked_against_its_epoch() -> None:
     assert classic.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
     classic.id = "new"  # it speaks the other protocol
     assert classic.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
-    assert classic.leave() == ErrorCode.UNKNOWN_MEMBER_ID
+    assert types(members) == ["consumer"]
+    assert classic.leave() == ErrorCode.NONE  # an administrator may remove it, too (KAFKA-18188)
+    assert types(members) == ["classic"]
+
+
+def test_members_of_both_protocols_are_removed_by_one_request() -> None:
+    members = Members()
+    members.join("new")
+    classic = ClassicMember(members)
+    classic.join()
+    leaving = [LeaveGroupRequest.Member(member_id=member_id) for member_id in ("new", classic.id, "nobody")]
+    response = members.cluster.request(
+        members.cluster.coordinator(GROUP), LeaveGroupRequest(group_id=GROUP, members=leaving)
+    )
+    assert [member.error_code for member in response.members] == [0, 0, ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_members_that_are_no_consumers_do_not_join_a_consumer_group() -> None:

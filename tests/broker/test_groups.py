@@ -11,10 +11,12 @@ import pytest
 
 from kwire.broker.groups import GroupState
 from kwire.errors import ErrorCode
+from kwire.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kwire.protocol.messages.heartbeat import HeartbeatRequest
 from kwire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire.protocol.messages.leave_group import LeaveGroupRequest
 from kwire.protocol.messages.offset_commit import OffsetCommitRequest
+from kwire.protocol.messages.offset_delete import OffsetDeleteRequest
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire.protocol.messages.sync_group import SyncGroupRequest
 from tests.broker.virtual_cluster import SentRequest, VirtualCluster
@@ -558,6 +560,75 @@ class TestOffsets:
         assert members.commit(1) == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         members = Members(offset_metadata_max_bytes=0)
         assert members.commit(1) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+    @pytest.mark.parametrize(("metadata", "error"), [("\u00e9" * 5, 0), ("\u00e9" * 6, 12), ("\U0001f600" * 3, 12)])
+    def test_metadata_is_measured_in_characters_of_java(self, metadata: str, error: int) -> None:
+        members = Members(offset_metadata_max_bytes=5)
+        partition = OffsetCommitRequest.Topic.Partition(
+            partition_index=0, committed_offset=1, committed_metadata=metadata
+        )
+        topics = [OffsetCommitRequest.Topic(name="t", partitions=[partition])]
+        response = members.cluster.request(members.node, OffsetCommitRequest(group_id=GROUP, topics=topics), 9)
+        assert response.topics[0].partitions[0].error_code == error
+
+    @pytest.mark.parametrize(("generation", "member_id"), [(-1, "me"), (-2, ""), (-2, "me")])
+    def test_an_empty_group_takes_offsets_of_anybody_without_a_generation(
+        self, generation: int, member_id: str
+    ) -> None:
+        members = Members()
+        assert members.commit(1, generation=generation, member_id=member_id) == ErrorCode.NONE
+        assert members.commit(2, generation=generation, member_id=member_id) == ErrorCode.NONE
+        assert members.committed() == 2
+        (joined,) = members.stable(1)
+        assert members.commit(3, generation=generation, member_id="me") == ErrorCode.UNKNOWN_MEMBER_ID
+        assert members.commit(3, generation=-1, member_id=joined.member_id) == ErrorCode.ILLEGAL_GENERATION
+
+    def test_a_topic_that_does_not_exist_has_its_own_error(self) -> None:
+        members = Members()
+        members.stable(1)
+        partition = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=1, committed_metadata="")
+        topics = [OffsetCommitRequest.Topic(name=name, partitions=[partition]) for name in ("t", "nowhere")]
+        request = OffsetCommitRequest(group_id=GROUP, generation_id_or_member_epoch=9, member_id="me", topics=topics)
+        found = members.cluster.request(members.node, request, 9).topics
+        assert [topic.partitions[0].error_code for topic in found] == [
+            ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]  # fmt: skip
+
+    def test_offsets_of_what_does_not_exist_make_no_group(self) -> None:
+        members = Members()
+        assert members.commit(1, topic="nowhere") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert not list(members.cluster.state.group_registry)
+
+    def test_a_topic_named_twice_loses_no_partition(self) -> None:
+        members = Members()
+        members.commit(42)
+        topics = [OffsetFetchRequest.Topic(name="t", partition_indexes=[index]) for index in (0, 1)]
+        found = members.cluster.request(members.node, OffsetFetchRequest(group_id=GROUP, topics=topics), 7).topics
+        assert [[one.committed_offset for one in topic.partitions] for topic in found] == [[42], [-1]]
+
+    def test_the_empty_name_is_no_group(self) -> None:
+        members = Members()
+        node = members.cluster.coordinator("")
+        member = LeaveGroupRequest.Member(member_id="me")
+        requests: list[Any] = [
+            HeartbeatRequest(group_id="", generation_id=1, member_id="me"),
+            LeaveGroupRequest(group_id="", members=[member]),
+            SyncGroupRequest(group_id="", generation_id=1, member_id="me", assignments=[]),
+            OffsetDeleteRequest(group_id="", topics=[]),
+            AlterShareGroupOffsetsRequest(group_id="", topics=[]),
+        ]
+        codes = [members.cluster.request(node, request).error_code for request in requests]
+        assert codes == [ErrorCode.INVALID_GROUP_ID] * 5
+        assert not list(members.cluster.state.group_registry)
+
+    @pytest.mark.parametrize(("version", "error"), [(4, ErrorCode.NONE), (5, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)])
+    def test_sync_group_must_name_the_protocol_since_v5(self, version: int, error: ErrorCode) -> None:
+        members = Members()
+        (joined,) = members.stable(1)
+        request = SyncGroupRequest(
+            group_id=GROUP, generation_id=joined.generation_id, member_id=joined.member_id, assignments=[]
+        )
+        assert members.cluster.request(members.node, request, version).error_code == error
 
     @pytest.mark.parametrize("version", range(11))
     def test_offset_fetch_in_every_version(self, version: int) -> None:

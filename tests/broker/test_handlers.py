@@ -53,7 +53,23 @@ class TestListOffsets:
         self, version: int, timestamp: int, offset: int, found_ms: int
     ) -> None:
         found = self.query(self.filled(), timestamp, version)
-        assert (found.error_code, found.offset, found.timestamp) == (0, offset, found_ms)
+        if version < {-3: 7, -4: 8, -5: 9}.get(timestamp, 0):
+            assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+        else:
+            assert (found.error_code, found.offset, found.timestamp) == (0, offset, found_ms)
+
+    def test_an_empty_log_begins_in_the_epoch_of_its_leader(self) -> None:
+        bench = Bench()
+        assert self.query(bench, -2).leader_epoch == self.query(bench, -1).leader_epoch == 0
+
+    def test_a_partition_requested_twice_is_an_error(self) -> None:
+        bench = self.filled()
+        requested = [ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=time) for time in (-1, -2)]
+        topics = [ListOffsetsRequest.Topic(name="t", partitions=[one]) for one in requested]
+        response = bench.request(bench.leader("t"), ListOffsetsRequest(replica_id=-1, topics=topics), 9)
+        assert [[one.error_code for one in topic.partitions] for topic in response.topics] == [
+            [ErrorCode.INVALID_REQUEST]
+        ]
 
     @pytest.mark.parametrize(("timestamp", "offsets"), [(-1, [4, 1]), (-2, [1])])
     def test_v0_lists_segment_starts(self, timestamp: int, offsets: list[int]) -> None:
@@ -126,8 +142,23 @@ class TestMetadata:
         bench = VirtualCluster()
         bench.state.create_topic("a.b", 1)
         (topic,) = self.query(bench, ["a_b"]).topics
-        assert (topic.name, topic.error_code) == ("a_b", ErrorCode.INVALID_TOPIC_EXCEPTION)
+        assert (topic.name, topic.error_code) == ("a_b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # as in Kafka
         assert "a_b" not in bench.state.topics
+
+    def test_each_topic_is_returned_once_and_names_beside_ids_are_ignored(self) -> None:
+        bench = Bench()
+        bench.state.create_topic("u", 1)
+        assert [topic.name for topic in self.query(bench, ["t", "u", "t"]).topics] == ["t", "u"]
+        id = bench.topic.id
+        requested = [MetadataRequest.Topic(topic_id=id, name=None), MetadataRequest.Topic(name="u")] * 2
+        found = bench.request(1, MetadataRequest(topics=requested), 12).topics
+        assert [topic.name for topic in found] == ["t"]
+
+    @pytest.mark.parametrize("version", [10, 11])
+    def test_ids_are_refused_before_v12(self, version: int) -> None:
+        requested = [MetadataRequest.Topic(topic_id=NOBODY, name=None)]
+        (topic,) = Bench().request(1, MetadataRequest(topics=requested), version).topics
+        assert (topic.error_code, topic.name) == (ErrorCode.INVALID_REQUEST, "")
 
     def test_stopped_brokers_are_offline_replicas(self) -> None:
         bench = Bench()
@@ -229,6 +260,7 @@ class TestTopics:
             ({"name": "t"}, ErrorCode.TOPIC_ALREADY_EXISTS),
             ({"name": ""}, ErrorCode.INVALID_TOPIC_EXCEPTION),
             ({"name": ".."}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ({"name": "__cluster_metadata"}, ErrorCode.INVALID_REQUEST),
             ({"name": "x" * 250}, ErrorCode.INVALID_TOPIC_EXCEPTION),
             ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
             ({"num_partitions": 1_000_000}, ErrorCode.POLICY_VIOLATION),
@@ -290,6 +322,17 @@ class TestTopics:
         assert not bench.state.topics
         assert bench.state.storage.used_bytes == 0
 
+    def test_a_topic_that_is_deleted_twice_stays(self) -> None:
+        bench = Bench()
+        by_name, by_id = DeleteTopicsRequest.Topic(name="t"), DeleteTopicsRequest.Topic(topic_id=bench.topic.id)
+        both, neither = DeleteTopicsRequest.Topic(name="t", topic_id=bench.topic.id), DeleteTopicsRequest.Topic()
+        for topics in ([by_name, by_name], [by_id, by_id], [by_name, by_id], [both], [neither]):
+            request = DeleteTopicsRequest(topics=topics, timeout_ms=1)
+            assert [one.error_code for one in bench.request(1, request).responses] == [ErrorCode.INVALID_REQUEST]
+        request = DeleteTopicsRequest(topic_names=["t", "t"], timeout_ms=1)
+        assert [one.error_code for one in bench.request(1, request, 5).responses] == [ErrorCode.INVALID_REQUEST]
+        assert "t" in bench.state.topics
+
 
 class TestSmallApis:
     @pytest.mark.parametrize("version", FindCoordinatorRequest.VERSIONS)
@@ -318,10 +361,12 @@ class TestSmallApis:
         assert set(after.values()) == {1, 3}
 
     def test_share_partitions_have_a_coordinator(self) -> None:
-        keys = ["g:AAAAAAAAAAAAAAAAAAAAAg:0", "g", "g::0", "g:AAAAAAAAAAAAAAAAAAAAAg:x"]
+        keys = ["g:AAAAAAAAAAAAAAAAAAAAAg:0", "g", "g::0", "g:AAAAAAAAAAAAAAAAAAAAAg:x", "g:no id:0"]
         request = FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
         codes = [found.error_code for found in VirtualCluster().request(1, request).coordinators]
-        assert codes == [ErrorCode.NONE, *[ErrorCode.INVALID_REQUEST] * 3]
+        assert codes == [ErrorCode.NONE, *[ErrorCode.INVALID_REQUEST] * 4]
+        before = VirtualCluster().request(1, request, 5).coordinators
+        assert [found.error_code for found in before] == [ErrorCode.INVALID_REQUEST] * 5
 
     @pytest.mark.parametrize("version", InitProducerIdRequest.VERSIONS)
     def test_init_producer_id_in_every_version(self, version: int) -> None:
@@ -362,6 +407,14 @@ class TestSmallApis:
         assert (found.cluster_id, found.controller_id) == (bench.options.cluster_id, 2)
         assert [b.broker_id for b in found.brokers] == ([1, 2, 3] if version >= 2 else [2, 3])
         assert found.cluster_authorized_operations > 0
+
+    @pytest.mark.parametrize(
+        ("endpoint_type", "error"),
+        [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
+    )
+    def test_only_brokers_are_endpoints(self, endpoint_type: int, error: ErrorCode) -> None:
+        request = DescribeClusterRequest(endpoint_type=endpoint_type)
+        assert VirtualCluster().request(1, request).error_code == error
 
 
 EXAMPLES = {

@@ -76,6 +76,14 @@ def produce(side: Side) -> Iterator[Any]:
     yield "far future", side.produce(topic, encode_batch([(NOW_MS + 10**8, b"k", b"v", ())]))
 
 
+def odd_produce(side: Side) -> Iterator[Any]:
+    yield "min isr", side.produce(side.topic(configs={"min.insync.replicas": "2"}), plain(b"v"))
+    packed = plain(b"v" * 20_000, compression=Compression.GZIP)
+    yield "packed", side.produce(side.topic(configs={"max.message.bytes": "200"}), packed)
+    small = {"max.message.bytes": "200", "compression.type": "uncompressed"}
+    yield "unpacked", side.produce(side.topic(configs=small), packed)[0]
+
+
 def sequences(side: Side) -> Iterator[Any]:
     topic = side.topic()
     steps = [(0, 0, 1), (0, 1, 2), (0, 1, 2), (0, 0, 1), (0, 4, 1), (0, 3, 1), (1, 5, 1), (1, 0, 1), (0, 4, 1)]
@@ -158,6 +166,69 @@ def list_offsets(side: Side) -> Iterator[Any]:
     yield "meaningless", send(-9, 9)
 
 
+def odd_list_offsets(side: Side) -> Iterator[Any]:
+    name, _ = side.topic(2)
+
+    def send(*requested: tuple[int, int], version: int = 9) -> Any:
+        partitions = [ListOffsetsRequest.Topic.Partition(partition_index=p, timestamp=time) for p, time in requested]
+        topics = [ListOffsetsRequest.Topic(name=name, partitions=partitions)]
+        found = side.request(ListOffsetsRequest(replica_id=-1, topics=topics), version).topics
+        return [(r.partition_index, r.error_code, r.offset, r.leader_epoch) for t in found for r in t.partitions]
+
+    for version in range(1, 11):
+        yield version, [send((0, time), version=version) for time in range(-7, 1)]
+    yield "twice", send((0, -1), (0, -2)), sorted(send((0, -1), (1, -1), (0, -1)))
+
+
+def repetitions(side: Side) -> Iterator[Any]:
+    name, id = side.topic(2)
+
+    def partitions(*counts: int) -> Any:
+        topics = [CreatePartitionsRequest.Topic(name=name, count=count, assignments=None) for count in counts]
+        return codes(side.request(CreatePartitionsRequest(topics=topics, timeout_ms=5000, validate_only=False)).results)
+
+    def delete(*topics: DeleteTopicsRequest.Topic) -> Any:
+        return sorted(codes(side.request(DeleteTopicsRequest(topics=list(topics), timeout_ms=5000)).responses))
+
+    def alter(*values: str) -> Any:
+        resources = [
+            IncrementalAlterConfigsRequest.Resource(
+                resource_type=2,
+                resource_name=name,
+                configs=[
+                    IncrementalAlterConfigsRequest.Resource.Config(name="retention.ms", config_operation=0, value=value)
+                ],
+            )
+            for value in values
+        ]
+        return codes(side.request(IncrementalAlterConfigsRequest(resources=resources, validate_only=False)).responses)
+
+    def described(*topics: str | UUID) -> Any:
+        requested = [
+            MetadataRequest.Topic(topic_id=topic, name=None)
+            if isinstance(topic, UUID)
+            else MetadataRequest.Topic(name=topic)
+            for topic in topics
+        ]
+        return [(t.error_code, t.name) for t in side.request(MetadataRequest(topics=requested), 12).topics]
+
+    yield "partitions", partitions(3, 4), partitions(3)
+    by_name, by_id, both = (
+        DeleteTopicsRequest.Topic(name=name),
+        DeleteTopicsRequest.Topic(topic_id=id),
+        DeleteTopicsRequest.Topic(name=name, topic_id=id),
+    )
+    nowhere = DeleteTopicsRequest.Topic(name="nowhere")
+    yield "deleted", delete(by_name, by_name), delete(by_id, by_id), delete(by_name, by_id), delete(both)
+    yield "deleted", delete(DeleteTopicsRequest.Topic()), delete(nowhere, by_name, by_name), delete(nowhere, nowhere)
+    yield "altered", alter("1", "2"), alter("1")
+    yield "metadata", described(name, name), described(id, id), described(name, id), described(name, NOBODY)
+    dotted, clash = f"{side.case}.a", f"{side.case}_a"
+    side.request(MetadataRequest(topics=[MetadataRequest.Topic(name=dotted)]), 12)
+    side.until_led(dotted)
+    yield "collision", described(clash), described(clash)
+
+
 def metadata(side: Side) -> Iterator[Any]:
     name, id = side.topic(2)
 
@@ -227,6 +298,53 @@ def topics(side: Side) -> Iterator[Any]:
     gone = [DeleteTopicsRequest.Topic(name=name) for name in (taken, "nowhere")]
     request = DeleteTopicsRequest(topics=[*gone, DeleteTopicsRequest.Topic(topic_id=NOBODY)], timeout_ms=5000)
     yield "deleted", sorted(codes(side.request(request).responses))
+
+
+def values_of_configs(side: Side) -> Iterator[Any]:
+    values = {
+        "compression.gzip.level": "-2 -1 0 1 9 10", "compression.lz4.level": "0 1 17 18",
+        "compression.zstd.level": "-131073 -131072 22 23", "file.delete.delay.ms": "-1 0", "flush.messages": "0 1",
+        "flush.ms": "-1 0", "index.interval.bytes": "-1 0", "local.retention.bytes": "-3 -2",
+        "local.retention.ms": "-3 -2", "max.message.bytes": "-1 0 2147483648", "preallocate": "TRUE maybe",
+        "remote.storage.enable": "false true maybe", "retention.bytes": "-2 1.5", "retention.ms": "-2 -1 1_000 +5 1e3",
+        "segment.bytes": "1048575 1048576", "segment.index.bytes": "3 4", "segment.jitter.ms": "-1 0",
+        "segment.ms": "0 1", "unclean.leader.election.enable": "TRUE yes", "min.insync.replicas": "0 1",
+        "leader.replication.throttled.replicas": "* x 0:1 0:1, 0:1,1:2", "min.cleanable.dirty.ratio": "-0.1 .5 1.1",
+    }  # fmt: skip
+    for name, listed in values.items():
+        found = []
+        for value in listed.split():
+            config = CreateTopicsRequest.Topic.Config(name=name, value=value)
+            topic = CreateTopicsRequest.Topic(name=side.case, num_partitions=1, replication_factor=1, configs=[config])
+            found += codes(side.request(CreateTopicsRequest(topics=[topic], validate_only=True)).topics)
+        yield name, list(zip(listed.split(), found, strict=True))
+
+
+def odd_commits(side: Side) -> Iterator[Any]:
+    topic, _ = side.topic()
+    for generation, member_id in [(-1, "me"), (-2, ""), (-2, "me"), (0, ""), (1, "me")]:
+        group = f"{side.case}{generation}{member_id}"
+        yield [side.commit(group, topic, generation=generation, member_id=member_id) for _ in range(2)]
+    for metadata in ("\u00e9" * 4096, "\u00e9" * 4097, "\U0001f600" * 2048, "\U0001f600" * 2049):
+        yield side.commit(side.case, topic, metadata=metadata)
+    joined = side.joined(f"{side.case}-joined")
+    yield side.commit(f"{side.case}-joined", "nowhere", generation=9, member_id="me")
+    yield side.sync(f"{side.case}-joined", joined, protocol_type=None)
+    yield side.sync(f"{side.case}-joined", joined, protocol_name=None)
+    named = [(topic, [0, 9]), ("nowhere", [0])]
+    topics = [
+        OffsetDeleteRequest.Topic(
+            name=name, partitions=[OffsetDeleteRequest.Topic.Partition(partition_index=index) for index in indexes]
+        )
+        for name, indexes in named
+    ]
+    found = side.request(OffsetDeleteRequest(group_id=side.case, topics=topics))
+    yield (
+        found.error_code,
+        sorted((t.name == topic, p.partition_index, p.error_code) for t in found.topics for p in t.partitions),
+    )
+    yield side.request(OffsetDeleteRequest(group_id="", topics=topics)).error_code, side.heartbeat("", joined)
+    yield side.sync("", joined), side.request(LeaveGroupRequest(group_id="", members=[])).error_code
 
 
 def groups(side: Side) -> Iterator[Any]:
@@ -507,9 +625,9 @@ def groups_as_seen_from_outside(side: Side) -> Iterator[Any]:
 
 
 CASES = [
-    bad_records, produce, sequences, fetch, limits_of_fetch, zstd_for_old_fetches, list_offsets, metadata, topics,
-    groups, static_members, offset_fetch, small_apis, epochs, deletion_of_records, more_partitions, configs,
-    groups_as_seen_from_outside,
+    bad_records, produce, odd_produce, sequences, fetch, limits_of_fetch, zstd_for_old_fetches, list_offsets,
+    odd_list_offsets, metadata, repetitions, topics, values_of_configs, odd_commits, groups, static_members,
+    offset_fetch, small_apis, epochs, deletion_of_records, more_partitions, configs, groups_as_seen_from_outside,
 ]  # fmt: skip
 
 

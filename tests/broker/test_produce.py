@@ -133,6 +133,31 @@ class TestProduceErrors:
         assert bench.produce(GOOD).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert bench.produce(GOOD, acks=1).error_code == ErrorCode.NONE
 
+    @pytest.mark.parametrize(("version", "shown"), [("3.6", 1), ("3.7", 0), (None, 0)])
+    def test_consumers_see_nothing_new_while_too_few_replicas_are_in_sync(
+        self, version: str | None, shown: int
+    ) -> None:
+        """The high watermark stands still since 3.7 (KAFKA-15583)."""
+        bench = Bench(configs={"min.insync.replicas": "3"}, version=version)
+        bench.state.stop_node(bench.follower, 0.0)
+        bench.produce(batch(b"v"), 9, acks=1)
+        fetched = bench.fetch(version=11)
+        assert (fetched.high_watermark, len(bench.values(fetched.records))) == (shown, shown)
+        bench.state.start_node(next(id for id, node in bench.state.nodes.items() if not node.is_up), 0.0)
+        assert bench.values(bench.fetch(version=11).records) == [b"v"]
+
+    @pytest.mark.parametrize(("version", "error"), [("3.6", ErrorCode.NOT_ENOUGH_REPLICAS), ("3.7", 0), (None, 0)])
+    def test_no_more_replicas_must_be_in_sync_than_there_are(self, version: str | None, error: int) -> None:
+        bench = Bench(configs={"min.insync.replicas": "4"}, version=version)
+        assert bench.produce(GOOD, 9).error_code == error
+
+    def test_a_batch_that_another_codec_makes_too_large_is_refused(self) -> None:
+        bench = Bench(configs={"max.message.bytes": "1000", "compression.type": "uncompressed"})
+        packed = batch(b"v" * 5_000, compression=Compression.GZIP)
+        assert len(packed) < 1_000
+        assert bench.produce(packed).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert bench.topic.partitions[0].log.end_offset == 0
+
     def test_a_full_storage_is_an_error(self) -> None:
         assert Bench(storage_bytes_max=10).produce(GOOD).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -70,7 +70,7 @@ def test_a_positional_argument(kafka_cluster):
 """
     counts, printed = run(tmp_path, source)
     assert counts == {"passed": 1, "error": 3}, printed
-    assert "the embedded brokers had a bug: ZeroDivisionError('division by zero')" in printed
+    assert "the embedded brokers failed: ZeroDivisionError('division by zero')" in printed
     assert "unknown option nonsense" in printed
     assert "kafka_cluster takes keyword arguments only, not 3" in printed
 

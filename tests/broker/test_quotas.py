@@ -8,6 +8,7 @@ from kwire.broker.quotas import CLIENT_ID, IP, USER, ClientQuota, Entity, Entity
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from kwire.protocol.messages.create_topics import CreateTopicsRequest
+from kwire.protocol.messages.describe_client_quotas import DEFAULT, EXACT, SPECIFIED, DescribeClientQuotasRequest
 from tests.broker.virtual_cluster import VirtualCluster
 
 
@@ -66,12 +67,67 @@ def test_a_client_waits_until_its_rate_is_the_limit_again() -> None:
         (entity(user="a"), "connection_creation_rate", 1.0),
         (entity(user="a"), "colour", 1.0),
         (entity(user="a"), "producer_byte_rate", -1.0),
+        (entity(user="a"), "consumer_byte_rate", 1.5),
+        (entity(user="a"), "producer_byte_rate", 2.0**63),
+        (entity(user="a"), "producer_byte_rate", float("inf")),
+        (entity(ip="not an address"), "connection_creation_rate", 1.0),
     ],
 )
 def test_limits_that_kafka_refuses(who: Entity, key: str, value: float) -> None:
     with pytest.raises(BrokerError) as caught:
         Quotas(0).alter(who, {key: value}, validate_only=True)
     assert caught.value.code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("who", "key", "value"),
+    [
+        (entity(user="a"), "request_percentage", 1.5),
+        (entity(user="a"), "controller_mutation_rate", 0.5),
+        (entity(ip="::1"), "connection_creation_rate", 1.0),
+        (entity(ip=None), "connection_creation_rate", 1.0),
+    ],
+)
+def test_limits_that_kafka_takes(who: Entity, key: str, value: float) -> None:
+    made = Quotas(0)
+    made.alter(who, {key: value}, validate_only=False)
+    assert made.has_limits
+
+
+@pytest.mark.parametrize("repeated", ["an entity", "a limit"])
+def test_a_limit_that_is_changed_twice_is_refused(repeated: str) -> None:
+    cluster = VirtualCluster(1)
+    ops = [AlterClientQuotasRequest.Entry.Op(key="producer_byte_rate", value=v, remove=False) for v in (1.0, 2.0)]
+    named = [AlterClientQuotasRequest.Entry.Entity(entity_type=USER, entity_name="a")]
+    changes = [[ops[0]], [ops[1]]] if repeated == "an entity" else [ops]
+    entries = [AlterClientQuotasRequest.Entry(entity=named, ops=each) for each in changes]
+    response = cluster.request(1, AlterClientQuotasRequest(entries=entries, validate_only=False))
+    assert [entry.error_code for entry in response.entries] == [ErrorCode.INVALID_REQUEST]
+    assert not cluster.state.quotas.has_limits
+
+
+@pytest.mark.parametrize(
+    ("components", "error"),
+    [
+        ([("user", EXACT, "a"), ("client-id", SPECIFIED, None)], 0),
+        ([("user", DEFAULT, None)], 0),
+        ([("colour", EXACT, "a")], ErrorCode.UNSUPPORTED_VERSION),
+        ([("", EXACT, "a")], ErrorCode.INVALID_REQUEST),
+        ([("user", 9, "a")], ErrorCode.INVALID_REQUEST),
+        ([("user", EXACT, None)], ErrorCode.INVALID_REQUEST),
+        ([("user", DEFAULT, "a")], ErrorCode.INVALID_REQUEST),
+        ([("user", SPECIFIED, "a")], ErrorCode.INVALID_REQUEST),
+        ([("user", EXACT, "a"), ("user", EXACT, "b")], ErrorCode.INVALID_REQUEST),
+        ([("user", EXACT, "a"), ("ip", EXACT, "::1")], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_filters_are_checked(components: list[tuple[str, int, str | None]], error: int) -> None:
+    listed = [
+        DescribeClientQuotasRequest.Component(entity_type=kind, match_type=how, match=what)
+        for kind, how, what in components
+    ]
+    response = VirtualCluster(1).request(1, DescribeClientQuotasRequest(components=listed, strict=False))
+    assert (response.error_code, response.entries) == (error, None if error else [])
 
 
 def test_what_a_filter_finds() -> None:

@@ -12,12 +12,14 @@ from kwire import Admin, Sasl
 from kwire.broker.authorizer import Access, Authorizer
 from kwire.broker.delegation_tokens import DelegationTokens
 from kwire.errors import AuthenticationError, BrokerError, ErrorCode
+from kwire.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kwire.protocol.messages.metadata import MetadataRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.session import SaslServer
 from tests.broker.bench import batch
 from tests.broker.client import Client
 from tests.broker.conftest import StartCluster
+from tests.broker.virtual_cluster import VirtualCluster
 
 USERS = {"alice": "alice's", "bob": "bob's"}
 ALICE = Sasl("PLAIN", "alice", "alice's")
@@ -41,6 +43,22 @@ def test_scram_users_come_and_go(start: StartCluster) -> None:
             pytest.raises(AuthenticationError),
         ):
             hers.cluster.describe()
+
+
+def test_a_user_is_altered_once_in_a_request() -> None:
+    """As in Kafka, two mechanisms of one user take two requests."""
+    cluster = VirtualCluster(1)
+    upsertions = [
+        AlterUserScramCredentialsRequest.Upsertion(
+            name="carol", mechanism=mechanism, iterations=4_096, salt=b"salt", salted_password=bytes(32 * mechanism)
+        )
+        for mechanism in (1, 2)
+    ]
+    request = AlterUserScramCredentialsRequest(deletions=[], upsertions=upsertions)
+    assert [one.error_code for one in cluster.request(1, request).results] == [ErrorCode.DUPLICATE_RESOURCE]
+    for upsertion in upsertions:
+        request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
+        assert [one.error_code for one in cluster.request(1, request).results] == [0]
 
 
 def test_delegation_tokens_of_an_application(start: StartCluster) -> None:

@@ -251,6 +251,12 @@ def copartitioned(*sources: int, repartition: int | None = None) -> Subtopology:
     )  # fmt: skip
 
 
+def test_a_copartition_group_of_a_topic_that_is_not_there_is_refused() -> None:
+    group = Group({"t": 3, "u": 5})
+    assert group.join("a", (copartitioned(2),)).error == ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert group.join("b", (copartitioned(-1),)).error == ErrorCode.STREAMS_INVALID_TOPOLOGY
+
+
 def test_a_repartition_topic_gets_the_partitions_of_what_it_is_joined_with() -> None:
     group = Group({"t": 3, "u": 5})
     upstream = subtopology("1", "t", repartition_sink_topics=["g-repartition"])

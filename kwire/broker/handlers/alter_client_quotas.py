@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler, needs_cluster
-from kwire.broker.quotas import entity_of
+from kwire.broker.quotas import Entity, entity_of
 from kwire.broker.request_context import RequestContext
-from kwire.errors import BrokerError, ErrorCode
+from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 
 _Requested = AlterClientQuotasRequest.Entry
@@ -17,17 +19,25 @@ _Entry = AlterClientQuotasResponse.Entry
 def handle(
     broker: Broker, request: AlterClientQuotasRequest, context: RequestContext, now: float
 ) -> AlterClientQuotasResponse:
+    counts = Counter(_entity(requested) for requested in request.entries)
     results = []
-    for requested in request.entries:
-        entity = entity_of([(part.entity_type, part.entity_name) for part in requested.entity])
+    for entity, requested in {_entity(requested): requested for requested in request.entries}.items():
         changes = {op.key: None if op.remove else op.value for op in requested.ops}
         try:
+            if counts[entity] > 1:
+                raise broker_error(ErrorCode.INVALID_REQUEST, "the request names the entity more than once")
+            if len(changes) != len(requested.ops):
+                raise broker_error(ErrorCode.INVALID_REQUEST, "the request changes a limit more than once")
             broker.cluster.quotas.alter(entity, changes, validate_only=request.validate_only)
         except BrokerError as error:
             results.append(_result(requested, error.code, error.broker_message))
         else:
             results.append(_result(requested, ErrorCode.NONE, None))
     return AlterClientQuotasResponse(entries=results)
+
+
+def _entity(requested: _Requested) -> Entity:
+    return entity_of([(part.entity_type, part.entity_name) for part in requested.entity])
 
 
 def _result(requested: _Requested, code: int, message: str | None) -> _Entry:

@@ -26,6 +26,11 @@ def _alter(broker: Broker, requested: _Requested, *, validate_only: bool) -> Non
     kind = requested.resource_type
     if not broker.cluster.configs.has_type(kind) or kind == LOGGER:
         raise broker_error(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+    if len({config.name for config in requested.configs}) != len(requested.configs):
+        raise broker_error(ErrorCode.INVALID_REQUEST, "the request names a config more than once")
+    for config in requested.configs:
+        if config.value is None:
+            raise broker_error(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
     values = {config.name: config.value for config in requested.configs}
     broker.cluster.configs.replace(kind, requested.resource_name, broker.id, values, validate_only=validate_only)
 

@@ -29,14 +29,14 @@ def handle(
 ) -> AlterUserScramCredentialsResponse:
     sasl = broker.cluster.sasl
     changes: list[_Deletion | _Upsertion] = [*request.deletions, *request.upsertions]
-    counts = Counter((change.name, change.mechanism) for change in changes)
+    counts = Counter(change.name for change in changes)
     failures: dict[str, BrokerError] = {}
     for change in changes:
         try:
-            if counts[change.name, change.mechanism] > 1:
+            _check(broker, change)
+            if counts[change.name] > 1:  # also with two mechanisms
                 why = "A user credential cannot be altered twice in the same request"
                 raise broker_error(ErrorCode.DUPLICATE_RESOURCE, why)
-            _check(broker, change)
         except BrokerError as error:
             failures.setdefault(change.name, error)
     for change in changes:

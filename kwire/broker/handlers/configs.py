@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from kwire.broker.authorizer import Access, Operation
+from kwire.broker.cluster_state import check_topic_name
 from kwire.broker.configs import GROUP, TOPIC
-from kwire.errors import BrokerError, ErrorCode
+from kwire.errors import BrokerError, ErrorCode, broker_error
 
 _R = TypeVar("_R", bound="Resource")
 
@@ -31,10 +33,17 @@ def require_config_right(access: Access, operation: int, resource: Resource) -> 
 
 def alter_each(access: Access, resources: Sequence[_R], alter: Callable[[_R], None]) -> list[dict[str, Any]]:
     """Alter the configs of each resource; return the fields of its result, which has the error if there was one."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results = []
     for resource in resources:
         try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise broker_error(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             require_config_right(access, Operation.ALTER_CONFIGS, resource)
+            if resource.resource_type == TOPIC:
+                if not resource.resource_name:
+                    raise broker_error(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+                check_topic_name(resource.resource_name)
             alter(resource)
         except BrokerError as error:
             results.append(config_result(resource, error.code, error.broker_message))

@@ -6,7 +6,7 @@ from collections import Counter
 
 from kwire.broker.authorizer import CLUSTER_NAME, Access, Operation, ResourceType
 from kwire.broker.broker import Broker
-from kwire.broker.cluster_state import Topic
+from kwire.broker.cluster_state import METADATA_TOPIC, Topic
 from kwire.broker.configs import DEFAULT_CONFIG, TOPIC_CONFIG
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.handler import Handler, Mutations
@@ -27,6 +27,9 @@ def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext
         try:
             if counts[requested.name] > 1:
                 raise broker_error(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
+            if requested.name == METADATA_TOPIC:
+                why = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+                raise broker_error(ErrorCode.INVALID_REQUEST, why)
             if not may_create(context.access, requested.name):
                 raise broker_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
             if mutations.are_limited and not request.validate_only:

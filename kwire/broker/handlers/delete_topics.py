@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from uuid import UUID
+
 from kwire.broker.authorizer import CLUSTER_NAME, FULL_ACCESS, Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.handler import Handler, Mutations, find_topic
+from kwire.broker.ids import NO_ID
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -20,7 +24,20 @@ _Result = DeleteTopicsResponse.Topic
 def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext, now: float) -> DeleteTopicsResponse:
     mutations = Mutations(broker, context, since=_FIRST_VERSION_WITH_QUOTA)
     requested_topics = _requested_topics(request, context.version)
-    results = [_delete(broker, requested, context, mutations, now) for requested in requested_topics]
+    ids = Counter(_id(broker, requested) for requested in requested_topics)
+    first: dict[UUID | str, _Requested] = {}
+    for requested in requested_topics:
+        first.setdefault(_id(broker, requested), requested)
+    results = []
+    for id, requested in first.items():
+        if (requested.name is None) is (requested.topic_id == NO_ID):
+            why = "give either the name or the id of a topic"
+            results.append(_error_result(requested, ErrorCode.INVALID_REQUEST, why))
+        elif ids[id] > 1:
+            why = "the request names the topic more than once"
+            results.append(_error_result(requested, ErrorCode.INVALID_REQUEST, why))
+        else:
+            results.append(_delete(broker, requested, context, mutations, now))
     return DeleteTopicsResponse(throttle_time_ms=mutations.throttle_ms, responses=results)
 
 
@@ -40,10 +57,21 @@ def _delete(
         topic = find_topic(broker, access, Operation.DELETE, requested.name, id)
         mutations.take(len(topic.partitions), now)
     except BrokerError as error:
-        why = error.broker_message
-        return _Result(name=requested.name, topic_id=requested.topic_id, error_code=error.code, error_message=why)
+        return _error_result(requested, error.code, error.broker_message)
     cluster.delete_topic(topic, now)
     return _Result(name=topic.name, topic_id=topic.id, error_code=ErrorCode.NONE)
+
+
+def _id(broker: Broker, requested: _Requested) -> UUID | str:
+    """Return the topic's id, its name if there is no such topic."""
+    if requested.name is None:
+        return requested.topic_id
+    topic = broker.cluster.topics.get(requested.name)
+    return requested.name if topic is None else topic.id
+
+
+def _error_result(requested: _Requested, code: int, message: str | None) -> _Result:
+    return _Result(name=requested.name, topic_id=requested.topic_id, error_code=code, error_message=message)
 
 
 def _may_delete_all(access: Access) -> bool:

@@ -6,14 +6,21 @@ from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import NOT_REQUESTED, Handler
 from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
-from kwire.protocol.messages.describe_cluster import BROKERS, DescribeClusterRequest, DescribeClusterResponse
+from kwire.protocol.messages.describe_cluster import (
+    BROKERS,
+    CONTROLLERS,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 
 
 def handle(
     broker: Broker, request: DescribeClusterRequest, context: RequestContext, now: float
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
-        return error_response(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE, context.version)
+        is_known = request.endpoint_type == CONTROLLERS
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        return error_response(request, code, context.version)
     cluster = broker.cluster
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,

@@ -9,8 +9,8 @@ from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
+_FIRST_VERSION_WITH_NODES = 2
 _TOPIC = "__cluster_metadata"
-_NODES_SINCE = 2
 _Topic = DescribeQuorumResponse.Topic
 _Partition = DescribeQuorumResponse.Topic.Partition
 _Node = DescribeQuorumResponse.Node
@@ -30,12 +30,12 @@ def handle(
         )
         for topic in request.topics
     ]  # fmt: skip
-    nodes: list[_Node] = []
-    if context.version >= _NODES_SINCE:
-        nodes = [
-            _Node(node_id=node.id, listeners=[_Node.Listener(name="CONTROLLER", host=node.host, port=node.port)])
-            for node in broker.cluster.nodes.values()
-        ]
+    if context.version < _FIRST_VERSION_WITH_NODES:
+        return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=topics)
+    nodes = [
+        _Node(node_id=node.id, listeners=[_Node.Listener(name="CONTROLLER", host=node.host, port=node.port)])
+        for node in broker.cluster.nodes.values()
+    ]
     return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=topics, nodes=nodes)
 
 
@@ -63,7 +63,7 @@ def _unknown(index: int) -> _Partition:
 
 
 def error_response(request: DescribeQuorumRequest, code: int, version: int) -> DescribeQuorumResponse:
-    return DescribeQuorumResponse(error_code=code, topics=[], nodes=[])
+    return DescribeQuorumResponse(error_code=code, topics=[])
 
 
 DESCRIBE_QUORUM = Handler(DescribeQuorumRequest, handle, error_response, authorize=needs_cluster(Operation.DESCRIBE))

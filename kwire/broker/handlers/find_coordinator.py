@@ -8,6 +8,7 @@ from kwire.broker.authorizer import Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.handler import Handler
 from kwire.broker.request_context import RequestContext
+from kwire.broker.segment_files import decode_uuid
 from kwire.errors import BrokerError, ErrorCode
 from kwire.protocol.messages.find_coordinator import (
     GROUP,
@@ -18,6 +19,7 @@ from kwire.protocol.messages.find_coordinator import (
 )
 
 _FIRST_VERSION_OF_MANY = 4
+_FIRST_VERSION_OF_SHARES = 6
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 
@@ -32,7 +34,7 @@ def handle(
 def _find(broker: Broker, key: str, key_type: int, context: RequestContext) -> _Coordinator:
     if key_type not in (GROUP, TRANSACTION, SHARE):
         return _error_result(key, ErrorCode.INVALID_REQUEST)
-    if key_type == SHARE and not _is_share_key(key):
+    if key_type == SHARE and (context.version < _FIRST_VERSION_OF_SHARES or not _is_share_key(key)):
         return _error_result(key, ErrorCode.INVALID_REQUEST)
     try:
         _authorize(context.access, key, key_type)
@@ -59,7 +61,11 @@ def _is_share_key(key: str) -> bool:
     """Return whether a key names a share partition: "group:topic id:partition" (KIP-932)."""
     group, _, rest = key.partition(":")
     topic_id, _, partition = rest.rpartition(":")
-    return bool(group and topic_id and partition.isdigit())
+    try:
+        decode_uuid(topic_id)
+    except ValueError:
+        return False
+    return bool(group) and partition.isdigit()
 
 
 def _error_result(key: str, code: int) -> _Coordinator:

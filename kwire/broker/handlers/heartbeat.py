@@ -13,6 +13,8 @@ from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext, now: float) -> HeartbeatResponse:
     if not broker.coordinates(request.group_id):
         return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
+    if not request.group_id:
+        return error_response(request, ErrorCode.INVALID_GROUP_ID, context.version)
     error = broker.cluster.classic_protocol(request.group_id).heartbeat(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id, now
     )

@@ -15,19 +15,25 @@ _FIRST_VERSION_OF_MANY = 3
 def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext, now: float) -> LeaveGroupResponse:
     if not broker.coordinates(request.group_id):
         return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
-    groups = broker.cluster.classic_protocol(request.group_id)
+    if not request.group_id:
+        return error_response(request, ErrorCode.INVALID_GROUP_ID, context.version)
     if context.version < _FIRST_VERSION_OF_MANY:
-        return LeaveGroupResponse(error_code=groups.leave(request.group_id, request.member_id, None, now))
+        return LeaveGroupResponse(error_code=_leave(broker, request.group_id, request.member_id, None, now))
     return LeaveGroupResponse(
         error_code=ErrorCode.NONE,
         members=[
             LeaveGroupResponse.Member(
                 member_id=member.member_id, group_instance_id=member.group_instance_id,
-                error_code=groups.leave(request.group_id, member.member_id, member.group_instance_id, now),
+                error_code=_leave(broker, request.group_id, member.member_id, member.group_instance_id, now),
             )
             for member in request.members
         ],
     )  # fmt: skip
+
+
+def _leave(broker: Broker, group_id: str, member_id: str, instance_id: str | None, now: float) -> int:
+    """Remove a member. The one before may have changed the protocol of the group."""
+    return broker.cluster.classic_protocol(group_id).leave(group_id, member_id, instance_id, now)
 
 
 def error_response(request: LeaveGroupRequest, code: int, version: int) -> LeaveGroupResponse:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.handlers.fetch import READ_COMMITTED
@@ -14,19 +16,31 @@ from kwire.protocol.messages import list_offsets as names
 from kwire.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 _FIRST_VERSION_WITH_EPOCH = 4
+_FIRST_VERSIONS = {
+    names.MAX_TIMESTAMP: 7, names.EARLIEST_LOCAL: 8, names.LATEST_TIERED: 9, names.EARLIEST_PENDING_UPLOAD: 11,
+}  # fmt: skip
 
 _Requested = ListOffsetsRequest.Topic.Partition
 _Result = ListOffsetsResponse.Topic.Partition
 
 
 def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext, now: float) -> ListOffsetsResponse:
+    counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+    topics: dict[str, dict[int, _Requested]] = {}
+    for topic in request.topics:
+        topics.setdefault(topic.name, {}).update({one.partition_index: one for one in topic.partitions})
     return ListOffsetsResponse(
         topics=[
             ListOffsetsResponse.Topic(
-                name=topic.name,
-                partitions=[_list(broker, request, context, topic.name, requested) for requested in topic.partitions],
+                name=name,
+                partitions=[
+                    _list(broker, request, context, name, requested)
+                    if counts[name, index] == 1
+                    else _Result(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
+                    for index, requested in partitions.items()
+                ],
             )
-            for topic in request.topics
+            for name, partitions in topics.items()
         ]
     )
 
@@ -41,6 +55,9 @@ def _list(
             raise broker_error(injected)
         partition = broker.cluster.partition(topic, requested.partition_index)
         partition.check_leader(broker.id, requested.current_leader_epoch)
+        if context.version < _FIRST_VERSIONS.get(requested.timestamp, 0):
+            why = f"timestamp {requested.timestamp} is not supported by v{context.version}"
+            raise broker_error(ErrorCode.UNSUPPORTED_VERSION, why)
         found = _find(partition, requested.timestamp, committed=request.isolation_level == READ_COMMITTED)
     except BrokerError as error:
         return _Result(partition_index=requested.partition_index, error_code=error.code)

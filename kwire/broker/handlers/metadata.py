@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kwire.broker.authorizer import Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import Topic, check_topic_name
+from kwire.broker.diagnostics import logger
 from kwire.broker.faults import NO_PARTITION
 from kwire.broker.handlers.create_topics import may_create
 from kwire.broker.handlers.handler import NOT_REQUESTED, Handler, find_topic
@@ -20,6 +23,10 @@ _FIRST_VERSION_WITH_NULL_NAME = 12
 
 
 def handle(broker: Broker, request: MetadataRequest, context: RequestContext, now: float) -> MetadataResponse:
+    if context.version < _FIRST_VERSION_WITH_NULL_NAME and any(
+        topic.name is None or topic.topic_id != NO_ID for topic in request.topics or ()
+    ):
+        return error_response(request, ErrorCode.INVALID_REQUEST, context.version)
     cluster = broker.cluster
     include_operations = request.include_cluster_authorized_operations
     return MetadataResponse(
@@ -41,7 +48,7 @@ def _topics(broker: Broker, request: MetadataRequest, context: RequestContext) -
         described = [topic for topic in broker.cluster.topics.values() if context.access.describes(topic.name)]
         return [_topic(broker, topic, request, context) for topic in described]
     topics = []
-    for topic in requested:
+    for topic in _each_once(requested, context.version):
         injected = context.injected_error(topic.name or "", NO_PARTITION)
         try:
             if injected is not None:
@@ -56,6 +63,12 @@ def _topics(broker: Broker, request: MetadataRequest, context: RequestContext) -
     return topics
 
 
+def _each_once(requested: Sequence[MetadataRequest.Topic], version: int) -> list[MetadataRequest.Topic]:
+    """Return what is requested without repetitions. As in Kafka, names are ignored beside ids."""
+    by_id = {topic.topic_id: topic for topic in requested if _is_by_id(topic, version)}
+    return list(by_id.values()) or list({topic.name: topic for topic in requested}.values())
+
+
 def _find(broker: Broker, topic: MetadataRequest.Topic, request: MetadataRequest, context: RequestContext) -> Topic:
     version, access = context.version, context.access
     if _is_by_id(topic, version):
@@ -67,8 +80,16 @@ def _find(broker: Broker, topic: MetadataRequest.Topic, request: MetadataRequest
     if creates and broker.cluster.options.auto_create_topics and topic.name not in broker.cluster.topics:
         if not may_create(access, topic.name):
             raise broker_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        broker.cluster.maybe_auto_create(topic.name)
+        _create(broker, topic.name)
     return broker.cluster.find_topic(topic.name)
+
+
+def _create(broker: Broker, name: str) -> None:
+    """Create a topic. As in Kafka, what keeps it from being created is in the log: the client finds no topic."""
+    try:
+        broker.cluster.maybe_auto_create(name)
+    except BrokerError as error:
+        logger.warning("topic %s is not auto-created: %s", name, error)
 
 
 def _is_by_id(topic: MetadataRequest.Topic, version: int) -> bool:
@@ -110,10 +131,9 @@ def error_response(request: MetadataRequest, code: int, version: int) -> Metadat
 
 
 def _error_topic(requested: MetadataRequest.Topic, code: int, version: int) -> MetadataResponse.Topic:
-    if _is_by_id(requested, version):
-        name = None
-    else:
-        name = requested.name if version >= _FIRST_VERSION_WITH_NULL_NAME else requested.name or ""
+    name = None if _is_by_id(requested, version) else requested.name
+    if version < _FIRST_VERSION_WITH_NULL_NAME:
+        name = requested.name or ""
     return MetadataResponse.Topic(error_code=code, name=name, topic_id=requested.topic_id, partitions=[])
 
 

@@ -27,17 +27,20 @@ _Topic = OffsetCommitRequest.Topic
 
 
 def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext, now: float) -> OffsetCommitResponse:
-    try:
-        check = _check(broker, request, context.version, now)
-        check_partitions(broker, check, request.topics, by_id=context.version >= _FIRST_VERSION_BY_ID)
-    except BrokerError as error:
-        return error_response(request, error.code, context.version)
+    group_error: int = ErrorCode.NONE
+    # Kafka asks the coordinator only about what exists; nothing else makes a group.
+    if any(not _missing(broker, context, topic, one) for topic in request.topics for one in topic.partitions):
+        try:
+            check = _check(broker, request, context.version, now)
+            check_partitions(broker, check, request.topics, by_id=context.version >= _FIRST_VERSION_BY_ID)
+        except BrokerError as error:
+            group_error = error.code
     topics = []
     for topic in request.topics:
         results = [
             OffsetCommitResponse.Topic.Partition(
                 partition_index=partition.partition_index,
-                error_code=_commit(broker, request, context, topic, partition, now),
+                error_code=_commit(broker, request, context, topic, partition, now, group_error),
             )
             for partition in topic.partitions
         ]
@@ -57,7 +60,7 @@ def _check(broker: Broker, request: OffsetCommitRequest, version: int, now: floa
     if isinstance(group, StreamsGroup):
         cluster.streams_groups.check_member(group, request.member_id, generation, is_optional=not group.members)
         return CommitCheck()
-    if group is None and generation == UNKNOWN_GENERATION:
+    if group is None and generation <= UNKNOWN_GENERATION:
         group = cluster.groups.get_or_create(request.group_id)
         if group is None:
             raise broker_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are max_groups groups already")
@@ -94,16 +97,14 @@ def _commit(
     topic: _Topic,
     partition: _Topic.Partition,
     now: float,
+    group_error: int,
 ) -> int:
     cluster = broker.cluster
-    try:
-        by_id = context.version >= _FIRST_VERSION_BY_ID
-        id = topic.topic_id if by_id else None
-        stored_topic = find_topic(broker, context.access, Operation.READ, topic.name, id)
-        cluster.partition(stored_topic.name, partition.partition_index)
-    except BrokerError as error:
-        return error.code
-    injected = context.injected_error(stored_topic.name, partition.partition_index)
+    error = _missing(broker, context, topic, partition) or group_error
+    if error:
+        return error
+    name = cluster.find_topic_by_id(topic.topic_id).name if context.version >= _FIRST_VERSION_BY_ID else topic.name
+    injected = context.injected_error(name, partition.partition_index)
     if injected is not None:
         return injected
     retention_ms = request.retention_time_ms
@@ -111,7 +112,18 @@ def _commit(
         partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or "", at=now,
         expires_at=now + retention_ms / 1000 if retention_ms >= 0 else None,
     )  # fmt: skip
-    return cluster.offsets.commit(request.group_id, (stored_topic.name, partition.partition_index), committed)
+    return cluster.offsets.commit(request.group_id, (name, partition.partition_index), committed)
+
+
+def _missing(broker: Broker, context: RequestContext, topic: _Topic, partition: _Topic.Partition) -> int:
+    """Return the error of a partition that does not exist or that the client may not read, else NONE."""
+    id = topic.topic_id if context.version >= _FIRST_VERSION_BY_ID else None
+    try:
+        found = find_topic(broker, context.access, Operation.READ, topic.name, id)
+        broker.cluster.partition(found.name, partition.partition_index)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.NONE
 
 
 def error_response(request: OffsetCommitRequest, code: int, version: int) -> OffsetCommitResponse:

@@ -7,6 +7,7 @@ from kwire.broker.broker import Broker
 from kwire.broker.groups import Group
 from kwire.broker.handlers.handler import Handler, needs_group
 from kwire.broker.request_context import RequestContext
+from kwire.broker.share_groups import ShareGroup
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
@@ -16,8 +17,10 @@ _Result = OffsetDeleteResponse.Topic
 def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext, now: float) -> OffsetDeleteResponse:
     if not broker.coordinates(request.group_id):
         return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
+    if not request.group_id:
+        return error_response(request, ErrorCode.INVALID_GROUP_ID, context.version)
     group = broker.cluster.group_registry.get(request.group_id)
-    if group is None:
+    if group is None or isinstance(group, ShareGroup):
         return error_response(request, ErrorCode.GROUP_ID_NOT_FOUND, context.version)
     if isinstance(group, Group) and group.subscribed_topics() is None:
         return error_response(request, ErrorCode.NON_EMPTY_GROUP, context.version)
@@ -28,6 +31,8 @@ def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext
             code = ErrorCode.NONE
             if not context.access.allows(Operation.READ, ResourceType.TOPIC, topic.name):
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif broker.cluster.maybe_partition(topic.name, partition.partition_index) is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif group.is_subscribed_to(topic.name):
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:

@@ -48,9 +48,9 @@ def _one_group(broker: Broker, request: OffsetFetchRequest, context: RequestCont
         broker.cluster.offsets, request.group_id, stable=request.require_stable, access=context.access
     )
     if request.topics is None:
-        requested = offsets.by_topic()
+        requested = list(offsets.by_topic().items())
     else:
-        requested = {topic.name: topic.partition_indexes for topic in request.topics}
+        requested = [(topic.name, topic.partition_indexes) for topic in request.topics]
     has_epoch = version >= _FIRST_VERSION_WITH_EPOCH
     return OffsetFetchResponse(
         topics=[
@@ -58,7 +58,7 @@ def _one_group(broker: Broker, request: OffsetFetchRequest, context: RequestCont
                 name=name,
                 partitions=[_old_partition(index, *offsets.find((name, index)), has_epoch) for index in indexes],
             )
-            for name, indexes in requested.items()
+            for name, indexes in requested
         ]
     )
 

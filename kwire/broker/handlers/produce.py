@@ -197,7 +197,7 @@ class DelayedProduce:
             return True
         if partition.log.high_watermark < pending.end_offset:
             return False
-        if len(partition.isr) < partition.settings.min_insync_replicas:
+        if len(partition.isr) < partition.min_isr:
             _fail(pending.result, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True
 

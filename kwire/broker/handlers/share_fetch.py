@@ -22,6 +22,7 @@ from kwire.broker.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, 
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 
+_FIRST_VERSION_WITH_LOCK_TIME = 1
 _FIRST_VERSION_WITH_RECORD_LIMITS = 1
 _RECORDS_BEFORE_V1 = 500
 _Result = ShareFetchResponse.Topic.Partition
@@ -255,8 +256,10 @@ class ShareFetch:
                     leader, epoch = hints.leader_of(topic.partitions[at[1]])
                     result.current_leader = _Result.Leader(leader_id=leader, leader_epoch=epoch)
             by_topic.setdefault(at[0], []).append(result)
+        has_lock_time = self._context.version >= _FIRST_VERSION_WITH_LOCK_TIME
         return ShareFetchResponse(
-            error_code=ErrorCode.NONE, acquisition_lock_timeout_ms=self._settings.share_record_lock_ms,
+            error_code=ErrorCode.NONE,
+            acquisition_lock_timeout_ms=self._settings.share_record_lock_ms if has_lock_time else 0,
             responses=[
                 ShareFetchResponse.Topic(topic_id=topic_id, partitions=found) for topic_id, found in by_topic.items()
             ],

@@ -6,7 +6,7 @@ they are missing; the next heartbeat finds them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kwire.broker.authorizer import Access, Operation
 from kwire.broker.broker import Broker
@@ -16,7 +16,7 @@ from kwire.broker.request_context import RequestContext
 from kwire.broker.streams_assignor import Tasks, TaskSet
 from kwire.broker.streams_groups import EndpointPartitions, Heartbeat, HeartbeatResult
 from kwire.broker.streams_topology import MISSING_INTERNAL_TOPICS, InternalTopic, Status, Subtopology, Topology
-from kwire.errors import BrokerError, ErrorCode
+from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.streams_group_heartbeat import (
     StreamsEndpoint,
     StreamsGroupHeartbeatRequest,
@@ -69,6 +69,12 @@ def _tasks(found: list[StreamsTaskIds]) -> TaskSet:
 
 
 def _topology(topology: _Topology) -> Topology:
+    """Return the topology. Raises STREAMS_INVALID_TOPOLOGY for a copartition group that names a topic which is not
+    there."""
+    for one in topology.subtopologies:
+        for group in one.copartition_groups:
+            _check_places(one.subtopology_id, group.source_topics, len(one.source_topics))
+            _check_places(one.subtopology_id, group.repartition_source_topics, len(one.repartition_source_topics))
     return Topology(
         topology.epoch,
         tuple(
@@ -87,6 +93,13 @@ def _topology(topology: _Topology) -> Topology:
             for one in topology.subtopologies
         ),
     )  # fmt: skip
+
+
+def _check_places(subtopology: str, places: Sequence[int], count: int) -> None:
+    for place in places:
+        if not 0 <= place < count:
+            why = f"A copartition group of subtopology {subtopology} names topic {place} of {count}."
+            raise broker_error(ErrorCode.STREAMS_INVALID_TOPOLOGY, why)
 
 
 def _internal_topic(topic: _Topology.Subtopology.TopicInfo) -> InternalTopic:

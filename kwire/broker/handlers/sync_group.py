@@ -10,10 +10,17 @@ from kwire.broker.request_context import RequestContext
 from kwire.errors import ErrorCode
 from kwire.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+_FIRST_VERSION_WITH_PROTOCOL = 5
+
 
 def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext, now: float) -> SyncGroupResponse | None:
     if not broker.coordinates(request.group_id):
         return error_response(request, ErrorCode.NOT_COORDINATOR, context.version)
+    if not request.group_id:
+        return error_response(request, ErrorCode.INVALID_GROUP_ID, context.version)
+    has_protocol = request.protocol_type is not None and request.protocol_name is not None
+    if context.version >= _FIRST_VERSION_WITH_PROTOCOL and not has_protocol:
+        return error_response(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, context.version)
     sync = SyncGroup(
         group_id=request.group_id,
         generation=request.generation_id,
