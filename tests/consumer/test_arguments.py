@@ -122,7 +122,7 @@ def test_a_listener_is_no_subclass_whose_methods_would_not_be_called() -> None:
     [
         (RebalanceListener(on_assigned=5), TypeError, "on_assigned is 5: give a function"),  # type: ignore[arg-type]
         (RebalanceListener(), TypeError, "has none of on_assigned, on_revoked and on_lost"),
-        (object(), TypeError, "has none of on_assigned, on_revoked and on_lost"),
+        (dict, TypeError, "has none of on_assigned, on_revoked and on_lost"),
     ],
     ids=repr,
 )

@@ -460,7 +460,9 @@ def test_detached_records_release_their_batch() -> None:
     given: list[NewRecord] = [(NOON, b"k%d" % n, b"v%d" % n, (("h", b"%d" % n),)) for n in range(100)]
     data = bytearray(python.encode_records(given, NOON))
     both = wire("c")
-    cursor = both.loops.open_reader(both.kind, "t", 0, 0, 0, 100, data, 0, 100, 0, NOON, 100, None)
+    constant = memoryview(data).toreadonly()  # of memory that may change the reader has a copy
+    cursor = both.loops.open_reader(both.kind, "t", 0, 0, 0, 100, constant, 0, 100, 0, NOON, 100, None)
+    del constant
     chance = random.Random(5)
     kept = [record for record in cursor if chance.random() < 0.2]
     chance.shuffle(kept)
