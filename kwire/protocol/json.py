@@ -113,7 +113,9 @@ def uuid_text(value: UUID) -> str:
 
 
 def uuid_from_text(text: str) -> UUID:
-    """Parse the text of `uuid_text`, with padding or without. Raises ValueError."""
+    """Parse the text of `uuid_text`, with padding or without. Raises ValueError, and TypeError for what is no str."""
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r:.60} is no str")
     try:
         return UUID(bytes=b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True))
     except binascii.Error as error:
