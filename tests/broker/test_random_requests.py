@@ -1,4 +1,4 @@
-"""Random requests of every API and version, valid and not: a broker answers each, and meets no bug.
+"""Send random requests of every API and version, valid and not: the broker returns a response, and has no bug.
 
 Values that occur are mixed with what exists, such as a topic, a member of a group and a producer id, so that requests
 reach beyond the first check.

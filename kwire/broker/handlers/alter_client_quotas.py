@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
-from kwire.broker.handlers.handler import Handler, needs_cluster
+from kwire.broker.handlers.handler import Handler, grouped, needs_cluster
 from kwire.broker.quotas import Entity, entity_of
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
@@ -19,12 +17,12 @@ _Entry = AlterClientQuotasResponse.Entry
 def handle(
     broker: Broker, request: AlterClientQuotasRequest, context: RequestContext, now: float
 ) -> AlterClientQuotasResponse:
-    counts = Counter(_entity(requested) for requested in request.entries)
     results = []
-    for entity, requested in {_entity(requested): requested for requested in request.entries}.items():
+    for entity, same in grouped(request.entries, _entity).items():
+        requested = same[-1]
         changes = {op.key: None if op.remove else op.value for op in requested.ops}
         try:
-            if counts[entity] > 1:
+            if len(same) > 1:
                 raise broker_error(ErrorCode.INVALID_REQUEST, "the request names the entity more than once")
             if len(changes) != len(requested.ops):
                 raise broker_error(ErrorCode.INVALID_REQUEST, "the request changes a limit more than once")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from kwire.broker.authorizer import Operation
 from kwire.broker.broker import Broker
 from kwire.broker.faults import NO_PARTITION
-from kwire.broker.handlers.handler import Handler, Mutations
+from kwire.broker.handlers.handler import Handler, Mutations, grouped
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -22,13 +20,13 @@ def handle(
     broker: Broker, request: CreatePartitionsRequest, context: RequestContext, now: float
 ) -> CreatePartitionsResponse:
     mutations = Mutations(broker, context, since=_FIRST_VERSION_WITH_QUOTA)
-    counts = Counter(requested.name for requested in request.topics)
     results = []
-    for requested in {requested.name: requested for requested in request.topics}.values():
+    for same in grouped(request.topics, lambda topic: topic.name).values():
+        requested = same[-1]
         code: int = ErrorCode.NONE
         message = None
         try:
-            if counts[requested.name] > 1:
+            if len(same) > 1:
                 raise broker_error(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
             context.access.require_topic(Operation.ALTER, requested.name)
             _create(broker, requested, mutations, now, validate_only=request.validate_only)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from kwire.broker.authorizer import CLUSTER_NAME, Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.cluster_state import METADATA_TOPIC, Topic
 from kwire.broker.configs import DEFAULT_CONFIG, TOPIC_CONFIG
 from kwire.broker.faults import NO_PARTITION
-from kwire.broker.handlers.handler import Handler, Mutations
+from kwire.broker.handlers.handler import Handler, Mutations, grouped
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode, broker_error
 from kwire.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -20,12 +18,12 @@ _Result = CreateTopicsResponse.Topic
 
 
 def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext, now: float) -> CreateTopicsResponse:
-    counts = Counter(requested.name for requested in request.topics)
     results = []
     mutations = Mutations(broker, context, since=_FIRST_VERSION_WITH_QUOTA)
-    for requested in {requested.name: requested for requested in request.topics}.values():
+    for same in grouped(request.topics, lambda topic: topic.name).values():
+        requested = same[-1]
         try:
-            if counts[requested.name] > 1:
+            if len(same) > 1:
                 raise broker_error(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
             if requested.name == METADATA_TOPIC:
                 why = f"Creation of internal topic {METADATA_TOPIC} is prohibited."

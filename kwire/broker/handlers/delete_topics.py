@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from functools import partial
 from uuid import UUID
 
 from kwire.broker.authorizer import CLUSTER_NAME, FULL_ACCESS, Access, Operation, ResourceType
 from kwire.broker.broker import Broker
 from kwire.broker.faults import NO_PARTITION
-from kwire.broker.handlers.handler import Handler, Mutations, find_topic
+from kwire.broker.handlers.handler import Handler, Mutations, find_topic, grouped
 from kwire.broker.ids import NO_ID
 from kwire.broker.request_context import RequestContext
 from kwire.errors import BrokerError, ErrorCode
@@ -23,17 +23,14 @@ _Result = DeleteTopicsResponse.Topic
 
 def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext, now: float) -> DeleteTopicsResponse:
     mutations = Mutations(broker, context, since=_FIRST_VERSION_WITH_QUOTA)
-    requested_topics = _requested_topics(request, context.version)
-    ids = Counter(_id(broker, requested) for requested in requested_topics)
-    first: dict[UUID | str, _Requested] = {}
-    for requested in requested_topics:
-        first.setdefault(_id(broker, requested), requested)
     results = []
-    for id, requested in first.items():
+    # All are looked up before the first is deleted.
+    for same in grouped(_requested_topics(request, context.version), partial(_id, broker)).values():
+        requested = same[0]
         if (requested.name is None) is (requested.topic_id == NO_ID):
             why = "give either the name or the id of a topic"
             results.append(_error_result(requested, ErrorCode.INVALID_REQUEST, why))
-        elif ids[id] > 1:
+        elif len(same) > 1:
             why = "the request names the topic more than once"
             results.append(_error_result(requested, ErrorCode.INVALID_REQUEST, why))
         else:

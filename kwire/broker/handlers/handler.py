@@ -1,8 +1,8 @@
-"""The shape of a handler, and what several handlers share: leader hints (KIP-951) and authorized operations."""
+"""The shape of a handler, and what several share: repetitions, leader hints (KIP-951), authorized operations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -16,6 +16,8 @@ from kwire.errors import ErrorCode, broker_error
 from kwire.protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Request[Any])
+K = TypeVar("K")
+T = TypeVar("T")
 
 NOT_REQUESTED = -(2**31)
 
@@ -69,6 +71,14 @@ class Handler(Generic[R]):
     supports_partition_errors: bool = False
     authorize: Authorize = open_to_all
     applied_error_response: Callable[[R, int, int], Response] | None = None
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items by their keys, in order: one request may name a thing more than once."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def find_topic(broker: Broker, access: Access, operation: int, name: str | None, id: UUID | None = None) -> Topic:
