@@ -8,7 +8,7 @@ this client, and is then decoded as the most frequent one that fits (`is_guess`)
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -95,9 +95,9 @@ class Remark:
         )
 
 
-def is_unreadable(exchanges: int, remarks: Iterable[Remark]) -> bool:
+def is_unreadable(exchanges: int, remarks: Sequence[Remark]) -> bool:
     """Return whether a file is no capture, or one with traffic of which no exchange came out."""
-    return not exchanges and any(True for _ in remarks)
+    return not exchanges and bool(remarks)
 
 
 CaptureEvent: TypeAlias = CapturedFrame | ResponseMissing | Remark

@@ -144,7 +144,7 @@ class Proxy:
         self._selector.wakeup()
 
     def close(self) -> None:
-        """End all connections. Requests that wait for a response are told as unanswered."""
+        """End all connections, and report the requests that still wait for a response as unanswered."""
         try:
             for link in sorted(set(self._links.values()), key=lambda link: link.connection.number):
                 if not link.is_ending:
