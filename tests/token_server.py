@@ -10,7 +10,8 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -30,7 +31,11 @@ class Issuer:
     """Signs tokens with a key, which `jwks` publishes."""
 
     kid: str = "one"
-    key: rsa.RSAPrivateKey = field(default_factory=lambda: rsa.generate_private_key(65537, 2048))
+
+    @cached_property
+    def key(self) -> rsa.RSAPrivateKey:
+        """Return the key, made at its first use: it costs too much to be made when tests are collected."""
+        return rsa.generate_private_key(65537, 2048)
 
     def token(self, subject: str = "alice", lifetime: float = 3600, **claims: Any) -> str:
         now = time.time()

@@ -98,6 +98,7 @@ class Requests:
             self.learn(sent.response)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_a_broker_answers_every_request(seed: int) -> None:
     requests = Requests(seed)

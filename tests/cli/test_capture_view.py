@@ -280,6 +280,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_memory_does_not_grow_with_the_capture(form: str) -> None:
     """The peak memory of a capture is the same as for a capture of a fourth of its size.

@@ -490,6 +490,7 @@ def process_started() -> None:
     """Have a process import this module."""
 
 
+@pytest.mark.slow
 def test_processes_run_the_function(cluster: Cluster) -> None:
     fill(cluster, 20, partition=0)
     dead: list[int] = []

@@ -257,6 +257,7 @@ def test_names_of_topics_are_checked(name: str) -> None:
         check_topic(name)
 
 
+@pytest.mark.slow
 def test_processes_find_the_same(clusters: tuple[str, str]) -> None:
     source, target = clusters
     for bootstrap in clusters:
@@ -282,6 +283,7 @@ def test_tasks_of_spark_compare_by_partition(clusters: tuple[str, str]) -> None:
         assert "leave out --by key and --processes" in ran.stderr
 
 
+@pytest.mark.slow
 def test_an_error_of_a_process_is_that_of_the_side(clusters: tuple[str, str]) -> None:
     source, _ = clusters
     create(source, "broken")

@@ -266,6 +266,7 @@ def test_nothing_hangs_and_what_is_acknowledged_afterwards_is_there_once(
         assert cluster.failures == ()
 
 
+@pytest.mark.slow
 def test_partitions_that_are_added_are_used() -> None:
     with Cluster(brokers=1, topics={"t": 1}) as cluster:
         with kwire.Producer(cluster.bootstrap, metadata_max_age_ms=50, linger_ms=0) as producer:

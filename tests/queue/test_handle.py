@@ -163,6 +163,7 @@ def test_wrong_arguments(world: World) -> None:
         consumer.handle(print, workers=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_q75_a_signal_lets_the_running_call_end(either: World, number: signal.Signals) -> None:
     service = either.service(redelivery_timeout_ms=60_000)

@@ -54,6 +54,7 @@ HAPPENED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", HAPPENED)
 def test_it_happened(what: str) -> None:
     assert any(check(*case).coverage[what] for case in CASES)

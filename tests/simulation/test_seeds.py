@@ -67,6 +67,7 @@ HAPPENED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", HAPPENED)
 def test_it_happened(what: str) -> None:
     """Stops at the first seed that shows it: another process may run the other seeds."""

@@ -50,6 +50,7 @@ def consumed(bootstrap: str, **options: Any) -> Counter[bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("transactional", [False, True])
 def test_librdkafka(tmp_path: Path, protocol: str, transactional: bool) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from itertools import product
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
 # Every program that tools/test runs to check, install or build.
@@ -79,15 +82,49 @@ def test_docker_runs_only_on_request_and_in_ci(copy: Path, part: str) -> None:
     assert images(run(copy, "tools/test", part, CI="true")[1]) == wanted * 2
 
 
-@pytest.mark.parametrize("failing", ["--ignore=tests/live", "-m live or spark tests/live"])
-def test_a_failure_in_either_half_of_the_tests_with_brokers_fails(copy: Path, failing: str) -> None:
-    write_program(copy / "bin" / "pytest", f'echo "report of $*"; [[ "$*" != *"{failing}"* ]]\n')
+@pytest.mark.parametrize(
+    ("program", "failing"),
+    [
+        ("pytest", "--ignore-glob="), ("pytest", "-m live or spark tests/live"), ("pytest", "in python: "),
+        ("pytest", "in c: -n"), ("python", "sanitize.py"), ("mypy", ""), ("ruff", "format"), ("basedpyright", ""),
+        ("docs", ""),
+    ],
+)  # fmt: skip
+def test_a_failure_of_any_part_fails(copy: Path, program: str, failing: str) -> None:
+    """What fails beside the tests is printed too."""
+    path = copy / ("tools" if program == "docs" else "bin") / program
+    write_program(path, f'run="in ${{KWIRE_IMPL:-c}}: $*"; echo "report of $run"; [[ "$run" != *"{failing}"* ]]\n')
     assert run(copy, "tools/test")[0] == 1
 
 
+@pytest.mark.parametrize("program", ["ruff", "mypy", "basedpyright", "pytest"])
+def test_a_failure_fails_the_unit_part_and_is_printed(copy: Path, program: str) -> None:
+    write_program(copy / "bin" / program, "echo it failed; exit 1\n")
+    done = subprocess.run(
+        [copy / "tools" / "test", "unit"], cwd=copy, env={**os.environ, "PATH": f"{copy / 'bin'}:{os.environ['PATH']}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.count("it failed"), "clean" in done.stdout) == (1, 1, program == "pytest")
+
+
+def test_ctrl_c_ends_what_runs_beside_the_tests(copy: Path) -> None:
+    for name in ("mypy", "pytest"):
+        write_program(copy / "bin" / name, f"echo $$ >{name}.pid; exec sleep 1000\n")
+    env = {**os.environ, "PATH": f"{copy / 'bin'}:{os.environ['PATH']}"}
+    script = subprocess.Popen([copy / "tools" / "test", "unit"], cwd=copy, env=env, start_new_session=True)
+    pids = [copy / "mypy.pid", copy / "pytest.pid"]
+    wait_until(lambda: all(path.exists() and path.read_text() for path in pids))
+    os.killpg(script.pid, signal.SIGINT)
+    assert script.wait(PATIENCE_SECONDS) == 130
+    for path in pids:
+        wait_until(lambda: not Path("/proc", path.read_text().strip()).exists())  # noqa: B023
+
+
 def test_unit_slow_and_programs_are_all_tests_without_a_jvm(copy: Path) -> None:
-    last = [run(copy, "tools/test", part)[1][-1] for part in ("unit", "slow", "programs")]
-    parts = [line.partition(" -m ")[2] for line in last]
+    parts = []
+    for part in ("unit", "slow", "programs"):
+        done = [line for line in run(copy, "tools/test", part)[1] if line.startswith("pytest ")]
+        parts.append(done[-1].partition(" -m ")[2])
     marks = ("live", "spark", "programs", "slow")
     for chosen in product((False, True), repeat=len(marks)):
         of_test = dict(zip(marks, chosen, strict=True))
@@ -103,7 +140,7 @@ def test_ci_runs_everything(copy: Path) -> None:
     assert any("-m not live and not spark" in line for line in runs)
     assert any(line.endswith("-m live or spark tests/live --ignore=tests/live/system") for line in runs)
     for part in ("live and not spark", "spark"):
-        assert any(f"-m {part} --ignore-glob=" in line and line.endswith("/tests/live/test_*") for line in runs)
+        assert any("--ignore-glob=" in line and line.endswith(f"/tests/live/test_* -m {part}") for line in runs)
     assert {"ruff check .", "mypy --no-error-summary", "python tools/checks/sanitize.py short"} <= set(done)
 
 
