@@ -80,10 +80,13 @@ class SharedLogin:
             return LaterClient(partial(self._obtain_token, host))
         if not isinstance(self._sasl.password, str):
             return LaterClient(self._obtain_password)
-        return self._sasl.client()
+        return self._sasl.client(run=self._run)
 
     def _obtain_password(self, done: Obtained) -> None:
-        self._run(lambda: self._sasl.password_client(secret_text(self._sasl.password, self, "the password")), done)
+        def client() -> SaslClient:
+            return self._sasl.password_client(secret_text(self._sasl.password, self, "the password"), run=self._run)
+
+        self._run(client, done)
 
     def _obtain_token(self, host: str, done: Obtained) -> None:
         token = self._token

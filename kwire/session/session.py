@@ -487,7 +487,8 @@ class Session:
         self._deferred = None
         if not isinstance(result, KwireError):
             return self._advance(result, now)
-        left = self._authenticated_until - now if self._negotiated is not None else 0.0
+        # Once SaslHandshake is sent there is no way back to requests.
+        left = self._authenticated_until - now if self._state is State.READY else 0.0
         if left > 0 and isinstance(result, LoginError) and result.is_retriable:
             self._handshake = None
             self._renew_at = now + min(_RENEW_RETRY, left / 2)

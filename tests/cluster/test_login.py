@@ -17,10 +17,11 @@ import pytest
 from kwire.cluster.login import SharedLogin
 from kwire.errors import KerberosError, KwireError, LoginError
 from kwire.net import VirtualClock
-from kwire.session import Sasl
-from kwire.session.sasl.exchange import LaterClient, LoginTools, SaslClient
+from kwire.session import Sasl, SaslServer
+from kwire.session.sasl.exchange import Deferred, LaterClient, LoginTools, SaslClient
 from kwire.session.sasl.kerberos import KerberosClient, KerberosLogin, Ticket
 from kwire.session.sasl.oauth import OAuthClient
+from kwire.session.sasl.scram import ITERATIONS_AT_ONCE
 
 
 class World:
@@ -213,6 +214,31 @@ def test_a_password_may_be_a_callable_which_is_called_for_each_authentication() 
     results = world.connect()
     world.run()
     assert isinstance(results[0], LoginError)
+
+
+@pytest.mark.parametrize("password", ["secret", lambda: "secret"], ids=["a text", "a function"])
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_proof_of_many_iterations_is_computed_on_a_thread(password: Any, more: int) -> None:
+    """A broker may ask for a million, which took most of a second on the thread of the loop."""
+    world = World(Sasl("SCRAM-SHA-256", "alice", password))
+    server = SaslServer({"alice": "secret"}, iterations=ITERATIONS_AT_ONCE + more).exchange("SCRAM-SHA-256")
+    client = world.login.exchange("h")
+    message = client.start()
+    results: list[Any] = [message]
+    if isinstance(message, Deferred):
+        results.clear()
+        message.begin(results.append)
+        world.run()
+    proof = client.step(server.step(results.pop()))
+    if more:
+        assert isinstance(proof, Deferred)
+        proof.begin(results.append)
+        assert results == []
+        world.run()
+        proof = results.pop()
+    assert isinstance(proof, bytes)
+    assert client.step(server.step(proof)) is None
+    assert (client.is_done, server.username) == (True, "alice")
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,8 @@ class Deferred(NamedTuple):
 
 
 ClientMessage: TypeAlias = bytes | Deferred | None
+# Runs a call that takes long, on a thread that may wait, and passes its result or its error on.
+Run: TypeAlias = Callable[[Callable[[], bytes], Callable[[bytes | KwireError | None], object]], object]
 
 
 class SaslClient(Protocol):
