@@ -44,6 +44,7 @@ from kwire.session.events import TRANSITIONS, transition
 from kwire.session.handshake import BrokerHandshake
 from kwire.session.sasl import PASSWORD_MECHANISMS, Deferred, SaslClient
 from kwire.session.sasl.client import PlainClient
+from kwire.session.sasl.exchange import LaterClient
 from kwire.session.sasl.scram import ITERATIONS_AT_ONCE
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS, common, highest_common, show
 from tests.session.pipe import Pipe, broken, byte_by_byte, cut_at, whole
@@ -427,6 +428,28 @@ class TestSasl:
         assert broker.receive(frame, 0.0) == []
         assert "SaslHandshake twice" in broken(broker.receive(frame, 0.0)).message
 
+    @pytest.mark.parametrize("password", ["secret", "wrong"])
+    @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
+    def test_who_obtained_the_credentials_is_told_whether_the_broker_accepts_them(
+        self, mechanism: str, password: str
+    ) -> None:
+        """A refusal is an error code, in most mechanisms: no challenge says it."""
+        judged: list[bool] = []
+        sasl = Sasl(mechanism, "alice", password)
+
+        class Obtaining(SlowLogin):
+            def exchange(self, host: str) -> SaslClient:
+                return LaterClient(lambda obtained: obtained(sasl.client(), judged.append))
+
+        login: Any = Obtaining(mechanism)
+        pipe = Pipe(Session.client(NODE, sasl=login), Session.broker(apis=APIS, sasl=SaslServer(USERS)))
+        pipe.client.start(0.0)
+        (step,) = pipe.run()
+        assert isinstance(step, Deferred)
+        step.begin(lambda message: pipe.client.resume(step, message, 0.0))
+        pipe.run()
+        assert judged == [password == "secret"]
+
     def test_a_broker_that_does_not_know_the_password_is_rejected(self) -> None:
         client, frame = sasl_client_at_authentication("SCRAM-SHA-256")
         nonce = bytes(frame).split(b"r=")[1].decode().strip("\0")
@@ -584,10 +607,10 @@ class TestRenewal:
 class SlowLogin:
     """A login whose first message takes time; the first exchange has it at once."""
 
-    mechanism = "PLAIN"
     identity = "user 'alice'"
 
-    def __init__(self) -> None:
+    def __init__(self, mechanism: str = "PLAIN") -> None:
+        self.mechanism = mechanism
         self.exchanges = 0
 
     def exchange(self, host: str) -> SaslClient:
