@@ -546,8 +546,8 @@ accumulator_append(accumulator_t *accumulator, PyObject *args)
     long long timestamp;
     Py_ssize_t size;
     int64_t requested = -1;
-    if (!PyArg_ParseTuple(args, "UOLOOO!nO", &name, &partition, &timestamp, &key, &value, &PyTuple_Type, &headers, &size,
-                          &terms)) {
+    if (!PyArg_ParseTuple(args, "UOLOOO!nO", &name, &partition, &timestamp, &key, &value, &PyTuple_Type, &headers,
+                          &size, &terms)) {
         return NULL;
     }
     entry.timestamp = timestamp;
