@@ -552,6 +552,17 @@ class TestRenewal:
         pipe.client.expire(500.0)
         assert [type(event) for event in pipe.run(500.0)] == [HandshakeDone, ResponseReceived]
 
+    def test_a_request_does_not_wait_for_a_renewal_that_failed_while_the_authentication_holds(self) -> None:
+        pipe = ready_client(SaslServer(USERS, session_lifetime_ms=100_000), login=SlowLogin())
+        pipe.client.expire(90.0)
+        pipe.client.send(MetadataRequest(topics=[]), 92.0)
+        (step,) = pipe.client.expire(92.0)
+        assert pipe.run(92.0) == []
+        assert pipe.client.resume(step, LoginError("busy", may_retry=True), 93.0) == []  # type: ignore[arg-type]
+        assert [type(event) for event in pipe.run(93.0)] == [ResponseReceived]
+        assert pipe.client.deadline() == 96.5
+        assert [type(event) for event in pipe.client.expire(96.5)] == [Deferred]
+
     def test_another_user_or_mechanism_ends_the_connection(self) -> None:
         users = {"alice": "secret", "bob": "secret"}
         for changed in (Sasl("PLAIN", "bob", "secret"), Sasl("SCRAM-SHA-256", "alice", "secret")):
