@@ -508,25 +508,9 @@ done:
     return result;
 }
 
-/* (topic, partition | None, timestamp, key, value, headers, size, terms) -> (builder, number) | None */
 static PyObject *
-accumulator_append(accumulator_t *accumulator, PyObject *args)
+append(accumulator_t *accumulator, PyObject *name, int64_t partition, entry_t *entry, Py_ssize_t size, PyObject *terms)
 {
-    PyObject *name, *partition, *key, *value, *terms;
-    entry_t entry = {0};
-    long long timestamp;
-    Py_ssize_t size;
-    int64_t requested = 0;
-    if (!PyArg_ParseTuple(args, "UOLOOO!nO", &name, &partition, &timestamp, &key, &value, &PyTuple_Type, &entry.headers,
-                          &size, &terms)) {
-        return NULL;
-    }
-    entry.timestamp = timestamp;
-    if (!is_nullable_bytes(key, &entry.key) || !is_nullable_bytes(value, &entry.value) ||
-        (partition != Py_None && !is_int(partition, INT32_MAX, &requested))) {
-        PyErr_SetString(PyExc_TypeError, "a record has bytes or None, and a partition from 0 to 2**31 - 1 or None");
-        return NULL;
-    }
     topic_t *topic = get_topic(accumulator, name);
     if (topic == NULL) {
         return NULL;
@@ -534,10 +518,10 @@ accumulator_append(accumulator_t *accumulator, PyObject *args)
     if (!fits(accumulator, topic, size)) {
         Py_RETURN_NONE;
     }
-    int slot = slot_for(accumulator, topic, partition == Py_None ? -1 : requested, &entry), is_new = 0, is_full = 0;
+    int slot = slot_for(accumulator, topic, partition, entry), is_new = 0, is_full = 0;
     accumulator->users++;
     builder_t *builder = joined(accumulator, name, topic, slot, size, terms, Py_None, &is_new, &is_full);
-    int failed = builder == NULL || put(accumulator, topic, builder, slot, &entry, size) < 0;
+    int failed = builder == NULL || put(accumulator, topic, builder, slot, entry, size) < 0;
     accumulator->users--;
     if (failed) {
         return NULL;
@@ -550,6 +534,34 @@ accumulator_append(accumulator_t *accumulator, PyObject *args)
         result = Py_BuildValue("(OI)", builder, number);
     }
     Py_DECREF(OBJECT(builder));
+    return result;
+}
+
+/* (topic, partition | None, timestamp, key, value, headers, size, terms) -> (builder, number) | None */
+static PyObject *
+accumulator_append(accumulator_t *accumulator, PyObject *args)
+{
+    PyObject *name, *partition, *key, *value, *headers, *terms;
+    entry_t entry = {0};
+    long long timestamp;
+    Py_ssize_t size;
+    int64_t requested = -1;
+    if (!PyArg_ParseTuple(args, "UOLOOO!nO", &name, &partition, &timestamp, &key, &value, &PyTuple_Type, &headers,
+                          &size, &terms)) {
+        return NULL;
+    }
+    entry.timestamp = timestamp;
+    if (!is_nullable_bytes(key, &entry.key) || !is_nullable_bytes(value, &entry.value) ||
+        (partition != Py_None && !is_int(partition, INT32_MAX, &requested))) {
+        PyErr_SetString(PyExc_TypeError, "a record has bytes or None, and a partition from 0 to 2**31 - 1 or None");
+        return NULL;
+    }
+    entry.headers = sendable_headers(headers); /* before any state is read */
+    if (entry.headers == NULL) {
+        return NULL;
+    }
+    PyObject *result = append(accumulator, name, requested, &entry, size, terms);
+    Py_DECREF(entry.headers);
     return result;
 }
 

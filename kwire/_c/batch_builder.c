@@ -61,6 +61,58 @@ reserve(builder_t *builder, size_t size, size_t hint)
     return 0;
 }
 
+/* Return the bytes of a name that `is_text` does not take: of a str's subclass, or with surrogates. */
+static PyObject *
+name_bytes(PyObject *header)
+{
+    span text;
+    PyObject *name = PyTuple_CheckExact(header) && PyTuple_Size(header) == 2 ? PyTuple_GetItem(header, 0) : NULL;
+    if (name == NULL || !PyUnicode_Check(name) || is_text(name, &text)) {
+        return NULL;
+    }
+    return PyUnicode_AsEncodedString(name, "utf-8", "surrogateescape");
+}
+
+PyObject *
+sendable_headers(PyObject *headers)
+{
+    PyObject *changed = NULL; /* a list, if a name is */
+    for (Py_ssize_t index = 0; index < PyTuple_Size(headers); index++) {
+        PyObject *given = PyTuple_GetItem(headers, index), *name = name_bytes(given);
+        if (name == NULL && !PyErr_Occurred()) {
+            continue;
+        }
+        PyObject *header = name == NULL ? NULL : PyTuple_Pack(2, name, PyTuple_GetItem(given, 1));
+        Py_XDECREF(name);
+        if (header != NULL && changed == NULL) {
+            changed = PySequence_List(headers);
+        }
+        if (header == NULL || changed == NULL) {
+            Py_XDECREF(header);
+            Py_XDECREF(changed);
+            return NULL;
+        }
+        PyList_SetItem(changed, index, header);
+    }
+    if (changed == NULL) {
+        Py_INCREF(headers);
+        return headers;
+    }
+    PyObject *sendable = PyList_AsTuple(changed);
+    Py_DECREF(changed);
+    return sendable;
+}
+
+int
+is_sendable(PyObject *headers, Py_ssize_t index, span *name, span *value)
+{
+    PyObject *header = PyTuple_GetItem(headers, index);
+    if (!PyTuple_CheckExact(header) || PyTuple_Size(header) != 2 || !PyBytes_CheckExact(PyTuple_GetItem(header, 0))) {
+        return is_header(headers, index, name, value);
+    }
+    return is_nullable_bytes(PyTuple_GetItem(header, 0), name) && is_nullable_bytes(PyTuple_GetItem(header, 1), value);
+}
+
 static int
 headers_size(PyObject *headers, size_t *total)
 {
@@ -68,7 +120,7 @@ headers_size(PyObject *headers, size_t *total)
     *total += varint_size(count);
     for (Py_ssize_t index = 0; index < count; index++) {
         span name = {NULL, -1}, value = {NULL, -1};
-        if (!is_header(headers, index, &name, &value)) {
+        if (!is_sendable(headers, index, &name, &value)) {
             PyErr_SetString(PyExc_TypeError, "headers are a tuple of (str, bytes or None)");
             return -1;
         }
@@ -84,7 +136,7 @@ put_headers(unsigned char *at, PyObject *headers)
     at = put_varint(at, count);
     for (Py_ssize_t index = 0; index < count; index++) {
         span name = {NULL, -1}, value = {NULL, -1};
-        is_header(headers, index, &name, &value);
+        is_sendable(headers, index, &name, &value);
         at = put_span(put_span(at, name), value);
     }
     return at;
@@ -369,17 +421,22 @@ builder_append(builder_t *builder, PyObject *args)
 {
     entry_t entry = {0};
     long long timestamp;
-    PyObject *key, *value;
+    PyObject *key, *value, *headers;
     Py_ssize_t counted;
-    if (!PyArg_ParseTuple(args, "LOOO!n", &timestamp, &key, &value, &PyTuple_Type, &entry.headers, &counted)) {
+    if (!PyArg_ParseTuple(args, "LOOO!n", &timestamp, &key, &value, &PyTuple_Type, &headers, &counted) ||
+        (headers = sendable_headers(headers)) == NULL) {
         return NULL;
     }
+    entry.headers = headers;
     entry.timestamp = timestamp;
     if (builder->is_closed || !is_nullable_bytes(key, &entry.key) || !is_nullable_bytes(value, &entry.value)) {
         PyErr_SetString(PyExc_AssertionError, "an open builder takes bytes or None");
+        Py_DECREF(headers);
         return NULL;
     }
-    return builder_put(builder, &entry, counted, 0) < 0 ? NULL : PyLong_FromUnsignedLong(builder->count - 1);
+    int failed = builder_put(builder, &entry, counted, 0) < 0;
+    Py_DECREF(headers);
+    return failed ? NULL : PyLong_FromUnsignedLong(builder->count - 1);
 }
 
 static PyObject *

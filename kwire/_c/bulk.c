@@ -22,7 +22,8 @@ typedef struct {
 
 typedef struct {
     cells_t values, keys;
-    PyObject *headers; /* NULL or a list of tuples */
+    PyObject *headers; /* NULL or a list of tuples, from the call's first record on; owned */
+    Py_ssize_t first;
     numbers_t timestamps, partitions;
 } columns_t;
 
@@ -39,8 +40,40 @@ close_columns(columns_t *columns)
 {
     close_cells(&columns->values);
     close_cells(&columns->keys);
+    Py_CLEAR(columns->headers);
     PyBuffer_Release(&columns->timestamps.each);
     PyBuffer_Release(&columns->partitions.each);
+}
+
+static int
+open_headers(PyObject *column, columns_t *columns, Py_ssize_t start, Py_ssize_t end)
+{
+    if (column == Py_None) {
+        return 0;
+    }
+    if (!PyList_CheckExact(column)) {
+        PyErr_SetString(PyExc_TypeError, "headers are a list with a tuple for each record");
+        return -1;
+    }
+    columns->first = start;
+    columns->headers = PyList_GetSlice(column, start, end);
+    PyObject *before = NULL, *sendable = NULL; /* often all records have the same headers */
+    for (Py_ssize_t index = 0; columns->headers != NULL && index < PyList_Size(columns->headers); index++) {
+        PyObject *headers = PyList_GetItem(columns->headers, index);
+        if (!PyTuple_CheckExact(headers)) {
+            PyErr_SetString(PyExc_TypeError, "headers are a list with a tuple for each record");
+            return -1;
+        }
+        if (headers == before) {
+            Py_INCREF(sendable);
+        }
+        else if ((sendable = sendable_headers(headers)) == NULL) {
+            return -1;
+        }
+        before = headers;
+        PyList_SetItem(columns->headers, index, sendable);
+    }
+    return columns->headers == NULL ? -1 : 0;
 }
 
 static int
@@ -90,19 +123,14 @@ open_numbers(PyObject *column, numbers_t *numbers, int64_t none)
 }
 
 static int
-open_columns(PyObject *given, columns_t *columns)
+open_columns(PyObject *given, columns_t *columns, Py_ssize_t start, Py_ssize_t end)
 {
     if (PyTuple_Size(given) != 5) {
         PyErr_SetString(PyExc_TypeError, "columns are values, keys, headers, timestamps and partitions");
         return -1;
     }
-    PyObject *headers = PyTuple_GetItem(given, 2);
-    if (headers != Py_None && !PyList_CheckExact(headers)) {
-        PyErr_SetString(PyExc_TypeError, "headers are a list with a tuple for each record");
-        return -1;
-    }
-    columns->headers = headers == Py_None ? NULL : headers;
-    if (open_cells(PyTuple_GetItem(given, 0), &columns->values) < 0 ||
+    if (open_headers(PyTuple_GetItem(given, 2), columns, start, end) < 0 ||
+        open_cells(PyTuple_GetItem(given, 0), &columns->values) < 0 ||
         open_cells(PyTuple_GetItem(given, 1), &columns->keys) < 0 ||
         open_numbers(PyTuple_GetItem(given, 3), &columns->timestamps, 0) < 0 ||
         open_numbers(PyTuple_GetItem(given, 4), &columns->partitions, CHOSEN) < 0) {
@@ -194,14 +222,13 @@ get_record(const columns_t *columns, Py_ssize_t index, entry_t *entry, Py_ssize_
     }
     Py_ssize_t total = counted_record(entry->key, entry->value);
     if (columns->headers != NULL) {
-        entry->headers = PyList_GetItem(columns->headers, index);
-        if (entry->headers == NULL || !PyTuple_CheckExact(entry->headers)) {
-            PyErr_SetString(PyExc_TypeError, "headers are a list with a tuple for each record");
+        entry->headers = PyList_GetItem(columns->headers, index - columns->first);
+        if (entry->headers == NULL) {
             return -1;
         }
         for (Py_ssize_t at = 0; at < PyTuple_Size(entry->headers); at++) {
             span name = {NULL, -1}, value = {NULL, -1};
-            if (!is_header(entry->headers, at, &name, &value)) {
+            if (!is_sendable(entry->headers, at, &name, &value)) {
                 PyErr_SetString(PyExc_TypeError, "headers are a tuple of (str, bytes or None)");
                 return -1;
             }
@@ -483,7 +510,7 @@ accumulator_append_many(accumulator_t *accumulator, PyObject *args)
     wakeup_t wakeup_of = {0};
     topic_t *topic = NULL;
     accumulator_hold_topics(accumulator, 1);
-    if (open_columns(given, &columns) == 0 && (topic = accumulator_topic(accumulator, name)) != NULL) {
+    if (open_columns(given, &columns, start, end) == 0 && (topic = accumulator_topic(accumulator, name)) != NULL) {
         int outcome = take_in(accumulator, name, topic, &columns, start, end, &placed, &wakeup_of, &after, &too_large);
         if (outcome < 0 && after > start) {
             PyErr_Clear(); /* earlier records are appended: it is raised when it comes first */

@@ -487,6 +487,31 @@ get_source(PyObject *module, PyObject *kind, PyObject *topic, PyObject *partitio
     return is_kind;
 }
 
+/* Return whether the memory of a read-only buffer can be written to by the object that owns it, such as the bytearray
+ * of `memoryview(...).toreadonly()`; -1 with an exception. */
+static int
+is_writable_by_owner(PyObject *object)
+{
+    if (!PyMemoryView_Check(object)) {
+        return 0;
+    }
+    PyObject *owner = PyObject_GetAttrString(object, "obj");
+    if (owner == NULL) {
+        return -1;
+    }
+    int is_writable = owner == Py_None; /* memory without an owner: of C code */
+    Py_buffer view;
+    if (!is_writable && !PyBytes_CheckExact(owner)) {
+        is_writable = PyObject_GetBuffer(owner, &view, PyBUF_WRITABLE) == 0;
+        if (is_writable) {
+            PyBuffer_Release(&view);
+        }
+        PyErr_Clear();
+    }
+    Py_DECREF(owner);
+    return is_writable;
+}
+
 /* Export the data of a reader; return 0 if Python must handle it, -1 with an exception. What was validated must not
  * change: Python copies memory that its owner may write to. */
 static int
@@ -495,11 +520,11 @@ get_constant(PyObject *object, Py_buffer *data)
     if (PyObject_GetBuffer(object, data, PyBUF_SIMPLE) < 0) {
         return -1;
     }
-    if (!data->readonly) {
+    int is_writable = data->readonly ? is_writable_by_owner(object) : 1;
+    if (is_writable) {
         PyBuffer_Release(data);
-        return 0;
     }
-    return 1;
+    return is_writable < 0 ? -1 : !is_writable;
 }
 
 /* Create a reader, which owns the buffer even after an error; the caller sets the other fields. */

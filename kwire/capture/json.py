@@ -1,7 +1,7 @@
 """Records, values of fields and errors of responses as JSON.
 
 UTF-8 bytes are a string, other bytes are {"base64": ...}, and null is null. Headers are a list of pairs, because Kafka
-keeps their order and allows duplicate names.
+keeps their order and allows duplicate names, which may be bytes that are no UTF-8, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def bytes_to_json(data: bytes | None) -> JsonBytes:
 
 
 def headers_to_json(headers: Sequence[tuple[str, bytes | None]]) -> list[list[Any]]:
-    return [[name, bytes_to_json(value)] for name, value in headers]
+    return [[bytes_to_json(name.encode(errors="surrogateescape")), bytes_to_json(value)] for name, value in headers]
 
 
 def batch_to_json(batch: Batch) -> dict[str, Any]:

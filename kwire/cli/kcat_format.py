@@ -54,7 +54,8 @@ def _headers(record: FormattedRecord, null: bytes | None) -> bytes:
     parts = []
     for name, value in record.headers:
         text = null if value is None else value
-        parts.append(name.encode() if text is None else name.encode() + b"=" + text)
+        encoded = name.encode(errors="surrogateescape")
+        parts.append(encoded if text is None else encoded + b"=" + text)
     return b",".join(parts)
 
 

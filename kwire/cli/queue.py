@@ -56,7 +56,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _headers(headers: Any) -> dict[str, str | None]:
-    return {name: _text(value) for name, value in headers}
+    return {name.encode(errors="surrogateescape").decode(errors="replace"): _text(value) for name, value in headers}
 
 
 # -- messages

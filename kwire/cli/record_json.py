@@ -4,8 +4,8 @@
      "key": "k", "value": {"base64": "/w=="}, "headers": [["trace", "1"], ["flag", null]]}
 
 UTF-8 bytes are a string, other bytes are {"base64": ...}, and null is null. Headers are a list of pairs, because Kafka
-keeps their order and allows duplicate names. A value that is an object or a number is an error: it could mean text or
-base64.
+keeps their order and allows duplicate names; a name is written as a value is. A value that is an object or a number is
+an error: it could mean text or base64.
 """
 
 from __future__ import annotations
@@ -102,9 +102,12 @@ def headers_from_json(value: Any) -> Headers:
     headers = []
     for index, pair in enumerate(pairs):
         path = f"headers[{index}]"
-        if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             raise EncodeError("a header must be a pair of a name and a value", path=path)
-        headers.append((pair[0], bytes_from_json(pair[1], path)))
+        name = bytes_from_json(pair[0], f"{path}.name")
+        if name is None:
+            raise EncodeError("a header has no name", path=path)
+        headers.append((name.decode(errors="surrogateescape"), bytes_from_json(pair[1], path)))
     return tuple(headers)
 
 

@@ -21,7 +21,7 @@ from kwire.net import Clock
 from kwire.net.backoff import Backoff
 from kwire.session.sasl import HttpResponse, Sasl, SaslClient
 from kwire.session.sasl.aws import AwsMskSigner
-from kwire.session.sasl.exchange import LaterClient
+from kwire.session.sasl.exchange import LaterClient, Obtained
 from kwire.session.sasl.kerberos import Ticket
 from kwire.session.sasl.oauth import OAuthClient, Token, secret_text
 from kwire.session.sasl.refresh import RETRY_SECONDS, refresh_at
@@ -31,7 +31,6 @@ _log = logging.getLogger("kwire.cluster")
 # Between attempts for which connections wait (Java's sasl.login.retry.backoff.ms and its maximum).
 _BACKOFF_MS, _BACKOFF_MS_MAX = 100, 10_000
 
-Obtained: TypeAlias = Callable[[SaslClient | KwireError], object]
 # What a login has; all of these have an expiry.
 Credentials: TypeAlias = Token | Ticket | AwsMskSigner
 Submit: TypeAlias = Callable[[Callable[[], object]], object]
@@ -80,10 +79,13 @@ class SharedLogin:
             return LaterClient(partial(self._obtain_token, host))
         if not isinstance(self._sasl.password, str):
             return LaterClient(self._obtain_password)
-        return self._sasl.client()
+        return self._sasl.client(run=self._run)
 
     def _obtain_password(self, done: Obtained) -> None:
-        self._run(lambda: self._sasl.password_client(secret_text(self._sasl.password, self, "the password")), done)
+        def client() -> SaslClient:
+            return self._sasl.password_client(secret_text(self._sasl.password, self, "the password"), run=self._run)
+
+        self._run(client, done)
 
     def _obtain_token(self, host: str, done: Obtained) -> None:
         token = self._token
@@ -98,15 +100,17 @@ class SharedLogin:
         if isinstance(token, KwireError):
             done(token)
         elif isinstance(token, Token):
-            done(OAuthClient(token, self._sasl.extensions, partial(self._judged, token)))
+            done(OAuthClient(token, self._sasl.extensions), partial(self._judged, token))
         else:  # for this broker alone; a ticket comes from the key distribution centre too
             self._run(partial(token.client, host), partial(self._ticket_obtained, token, done))
 
     def _ticket_obtained(self, ticket: Ticket | AwsMskSigner, done: Obtained, result: SaslClient | KwireError) -> None:
-        self._judged(ticket, not isinstance(result, KwireError))
-        done(result)
+        if isinstance(result, KwireError):
+            self._judged(ticket, is_accepted=False)
+        done(result, partial(self._judged, ticket))
 
     def _judged(self, token: Credentials, is_accepted: bool) -> None:
+        """Note whether a broker took the credentials: others are obtained for the next connection, with back-off."""
         if is_accepted:
             self._refusals = 0
         elif token is self._token:

@@ -64,7 +64,10 @@ _HEADERS = "a mapping {name: value}, or (name, value) pairs"
 
 
 def to_headers(headers: Headers) -> HeaderTuple:
-    """Return the headers as (name, value) pairs with values as bytes; raises TypeError for other shapes."""
+    """Return the headers as (name, value) pairs with values as bytes; raises TypeError for other shapes.
+
+    A name may hold bytes that are no UTF-8 as `surrogateescape` decodes them, as in a consumed record.
+    """
     if headers is None:
         return ()
     if isinstance(headers, (str, bytes, bytearray, memoryview)) or not isinstance(headers, Iterable):
@@ -77,5 +80,7 @@ def to_headers(headers: Headers) -> HeaderTuple:
         name, value = pair
         if not isinstance(name, str):
             raise TypeError(f"a header's name is {name!r}: it must be str")
+        if not name.isascii():
+            name.encode(errors="surrogateescape")  # raises now, before any record of the call is accepted
         result.append((name, to_bytes(value, f"header {name}")))
     return tuple(result)

@@ -140,7 +140,8 @@ class Batch:
         """Return a reader of the records from `position` on, which creates each as a `kind` when it returns it.
 
         Check all records now and raise CorruptRecordsError as `rows` does. The C reader keeps a reference to `raw`, or
-        to the decompressed data; it copies data in memory that may be written to.
+        to the decompressed data. It copies data that the owner of the memory may write to, such as a bytearray behind a
+        read-only view; whatever writes to memory that its owner calls constant can crash the process.
         """
         next_offset = max(self.next_offset, position)
         return self._open_reader(kind, topic, partition, self.timestamp_type, position, next_offset)

@@ -28,7 +28,7 @@ def record_bytes_max(key: Bytes | None, value: Bytes | None, headers: Headers = 
     """Return an upper bound of the record's bytes in an uncompressed v2 batch, at any position."""
     size = RECORD_OVERHEAD_BYTES_MAX + _byte_size(key) + _byte_size(value)
     for name, content in headers:
-        size += HEADER_OVERHEAD_BYTES_MAX + len(name.encode()) + _byte_size(content)
+        size += HEADER_OVERHEAD_BYTES_MAX + len(name.encode(errors="surrogateescape")) + _byte_size(content)
     return size
 
 

@@ -25,6 +25,7 @@ from kwire.session.sasl.exchange import (
     GSSAPI,
     ClientMessage,
     Deferred,
+    LaterClient,
     Login,
     SaslError,
     SaslExchange,
@@ -198,6 +199,8 @@ def _authenticate(broker: str, host: str, sasl: Login, versions: VersionRanges) 
             frame = yield from _response(HandshakeRequest(State.AUTHENTICATING, authenticate, version))
             _, result = decode_response(frame, SaslAuthenticateRequest, version)
             if result.error_code:
+                if isinstance(client, LaterClient):
+                    client.refused()
                 raise _authentication_error(broker, sasl, result.error_message, client.refusal)
             challenge, lifetime_ms = result.auth_bytes, result.session_lifetime_ms
         try:

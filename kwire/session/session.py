@@ -487,11 +487,13 @@ class Session:
         self._deferred = None
         if not isinstance(result, KwireError):
             return self._advance(result, now)
-        left = self._authenticated_until - now if self._negotiated is not None else 0.0
+        # Once SaslHandshake is sent there is no way back to requests.
+        left = self._authenticated_until - now if self._state is State.READY else 0.0
         if left > 0 and isinstance(result, LoginError) and result.is_retriable:
             self._handshake = None
             self._renew_at = now + min(_RENEW_RETRY, left / 2)
-            return []
+            self._awaits_renewal = False  # the broker still takes what has waited for it
+            return self._send_waiting(now)
         return self._break(copy.copy(result))  # one failed login may be the end of many connections
 
     def _advance(self, result: BytesLike | None, now: float) -> list[Event]:

@@ -46,6 +46,10 @@ def test_null_is_empty_and_a_null_header_its_name() -> None:
     assert compile_format("[%k|%s|%h]")(Sample(key=None, value=None)) == b"[||a=1,b,a=2]"
 
 
+def test_a_header_name_that_is_no_utf_8_is_printed_as_its_bytes() -> None:
+    assert compile_format("%h")(Sample(headers=(("n\udcff", b"1"), ("\udcfe", None)))) == b"n\xff=1,\xfe"
+
+
 @pytest.mark.parametrize("text", ["%q", "%", "a%", "\\", r"\q", r"\x1", r"\xzz"])
 def test_unknown_tokens_are_errors(text: str) -> None:
     with pytest.raises(ConfigurationError, match="not a token"):

@@ -18,10 +18,14 @@ from kwire.errors import EncodeError
 maybe_bytes = st.none() | st.binary() | st.text().map(str.encode)
 
 
-@given(maybe_bytes, st.lists(st.tuples(st.text(), maybe_bytes)))
+names = st.text() | st.binary().map(lambda name: name.decode(errors="surrogateescape"))
+
+
+@given(maybe_bytes, st.lists(st.tuples(names, maybe_bytes)))
 def test_round_trip(data: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
     assert bytes_from_json(json.loads(json.dumps(bytes_to_json(data))), "value") == data
-    assert headers_from_json(json.loads(json.dumps(headers_to_json(headers)))) == tuple(headers)
+    text = json.dumps(headers_to_json(headers), ensure_ascii=False)
+    assert headers_from_json(json.loads(text.encode())) == tuple(headers)
 
 
 records = st.builds(
@@ -29,7 +33,7 @@ records = st.builds(
         topic, partition, offset, timestamp_ms, kind, key, value, tuple(headers)
     ),
     st.sampled_from(["orders", "é"]), st.integers(0, 3), st.integers(0, 2**63 - 1), st.integers(-1, 2**62),
-    st.sampled_from([-1, 0, 1]), maybe_bytes, maybe_bytes, st.lists(st.tuples(st.text(), maybe_bytes), max_size=2),
+    st.sampled_from([-1, 0, 1]), maybe_bytes, maybe_bytes, st.lists(st.tuples(names, maybe_bytes), max_size=2),
 )  # fmt: skip
 
 
@@ -60,6 +64,7 @@ def test_lines_are_what_json_writes(given_records: list[ConsumerRecord]) -> None
             RecordToSend(None, None, (), 2, 5),
         ),
         ('{"timestamp_ms": -1}', RecordToSend()),
+        ('{"headers": [[{"base64": "bv8="}, "1"]]}', RecordToSend(headers=(("n\udcff", b"1"),))),
     ],
 )  # fmt: skip
 def test_record_from_json(line: str, record: RecordToSend) -> None:
@@ -80,6 +85,9 @@ def test_record_from_json(line: str, record: RecordToSend) -> None:
         ('{"headers": 1}', "neither a list"),
         ('{"headers": [["a"]]}', r"a header must be a pair.*headers\[0\]"),
         ('{"headers": [["a", "b"], ["c", 1]]}', r"headers\[1\]"),
+        ('{"headers": [[null, "b"]]}', r"a header has no name.*headers\[0\]"),
+        ('{"headers": [[5, "b"]]}', r"headers\[0\].name"),
+        ('{"headers": [["\\ud800", "b"]]}', "surrogate"),
         ('{"partition": "0"}', "not a valid partition"),
         ('{"partition": -1}', "not a valid partition"),
         ('{"partition": true}', "not a valid partition"),

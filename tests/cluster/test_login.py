@@ -17,10 +17,13 @@ import pytest
 from kwire.cluster.login import SharedLogin
 from kwire.errors import KerberosError, KwireError, LoginError
 from kwire.net import VirtualClock
-from kwire.session import Sasl
-from kwire.session.sasl.exchange import LaterClient, LoginTools, SaslClient
+from kwire.session import Sasl, SaslServer
+from kwire.session.sasl import aws
+from kwire.session.sasl.aws import AwsKeys, AwsMskValidator
+from kwire.session.sasl.exchange import Deferred, LaterClient, LoginTools, SaslClient, SaslError
 from kwire.session.sasl.kerberos import KerberosClient, KerberosLogin, Ticket
 from kwire.session.sasl.oauth import OAuthClient
+from kwire.session.sasl.scram import ITERATIONS_AT_ONCE
 
 
 class World:
@@ -215,6 +218,31 @@ def test_a_password_may_be_a_callable_which_is_called_for_each_authentication() 
     assert isinstance(results[0], LoginError)
 
 
+@pytest.mark.parametrize("password", ["secret", lambda: "secret"], ids=["a text", "a function"])
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_proof_of_many_iterations_is_computed_on_a_thread(password: Any, more: int) -> None:
+    """A broker may ask for a million, which took most of a second on the thread of the loop."""
+    world = World(Sasl("SCRAM-SHA-256", "alice", password))
+    server = SaslServer({"alice": "secret"}, iterations=ITERATIONS_AT_ONCE + more).exchange("SCRAM-SHA-256")
+    client = world.login.exchange("h")
+    message = client.start()
+    results: list[Any] = [message]
+    if isinstance(message, Deferred):
+        results.clear()
+        message.begin(results.append)
+        world.run()
+    proof = client.step(server.step(results.pop()))
+    if more:
+        assert isinstance(proof, Deferred)
+        proof.begin(results.append)
+        assert results == []
+        world.run()
+        proof = results.pop()
+    assert isinstance(proof, bytes)
+    assert client.step(server.step(proof)) is None
+    assert (client.is_done, server.username) == (True, "alice")
+
+
 @dataclass(frozen=True)
 class Centre(KerberosLogin):
     """Gives tickets for an hour each, and counts what it is asked for."""
@@ -258,6 +286,40 @@ def test_a_login_of_kerberos_is_renewed_ahead_of_its_expiry(centre: Centre) -> N
     assert 2_880 <= world.login.deadline() <= 3_300
     world.run(world.login.deadline())
     assert centre.asked[0].count("login") == 2
+
+
+def test_a_ticket_that_a_broker_refuses_is_not_used_again_and_others_are_fetched_with_back_off(centre: Centre) -> None:
+    """A broker whose keytab was made again refuses the tickets of before, which hold for hours."""
+    world = World(Sasl("GSSAPI", tokens=centre))
+    for _ in range(1_200):  # two minutes of a client that connects as fast as it may
+        results = world.connect()
+        client = world.client
+        world.run()
+        world.run(0.1)
+        if results == [b"for h"]:
+            assert isinstance(client, LaterClient)
+            client.refused()
+    assert 10 <= centre.asked[0].count("login") <= 30
+
+
+def test_keys_of_aws_that_a_broker_refuses_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that are changed where botocore finds them do not wait for the end of the signer, ten minutes."""
+    keys = [AwsKeys("OLD", "s3cret"), AwsKeys("NEW", "s3cret")]
+    monkeypatch.setattr(aws, "_botocore_keys", lambda profile: keys.pop(0))
+    world = World(Sasl.aws_msk_iam("eu-central-1", mechanism="AWS_MSK_IAM"))
+    server = SaslServer({}, aws=AwsMskValidator({"NEW": "s3cret"}), unix_time=world.login.unix_time)
+    for is_accepted in (False, True, True):  # the third login needs no other keys
+        results, exchange = world.connect(), server.exchange("AWS_MSK_IAM")
+        client = world.client
+        assert isinstance(client, LaterClient)
+        world.run(1.0)
+        world.run()
+        if is_accepted:
+            assert client.step(exchange.step(results.pop())) is None
+        else:
+            with pytest.raises(SaslError):
+                exchange.step(results.pop())
+            client.refused()
 
 
 def test_a_service_that_nobody_knows_is_not_asked_for_in_a_storm(centre: Centre) -> None:

@@ -24,6 +24,7 @@ RECORDS: Sequence[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | Non
     (b"", b"", ()),
     (b"\x00\xff" * 100, bytes(range(256)) * 40, ()),
     ("schlüssel".encode(), b"headers", (("a", b"1"), ("a", b"2"), ("empty", b""), ("null", None), ("ü", b"\x00"))),
+    (b"no UTF-8", b"in a name", (("n\udcff\udcfe", b"1"), ("\udcff", None))),
     (b"zeros", bytes(MEGABYTE - 1_000), ()),
     (b"noise", random.Random(5).randbytes(MEGABYTE), ()),
     (b"last", b"." * 1_000, ()),

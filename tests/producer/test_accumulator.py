@@ -195,6 +195,39 @@ def test_headers_and_buffers_make_the_same_record_on_both_paths(made: Any, numbe
     )
 
 
+class Named(str):
+    """A name that is no plain str, such as a member of a StrEnum."""
+
+
+@pytest.mark.parametrize("name", ["name \udcff\udcfe", Named("name"), Named("\udcff")])
+@pytest.mark.parametrize("is_bulk", [False, True])
+def test_header_names_that_are_no_utf_8_or_no_plain_text(made: Any, name: str, is_bulk: bool) -> None:
+    """Those of a consumed record hold such bytes as surrogates; they are sent on as they came."""
+    headers = (("a", b"1"), (name, b"2"), (name, None))
+    raw = b"name \xff\xfe" if " " in name else name.encode(errors="surrogateescape")
+    size = record_bytes_max(None, b"v", headers)
+    assert size == record_bytes_max(None, b"v", ()) + sum(10 + len(part) for part in (b"a1", raw + b"2", raw))
+    accumulators = Accumulators(made)
+    accumulators.know(count=1)
+    if is_bulk:
+        many = ManyColumns([b"v"] * 3, None, [(), headers, headers], NOW, None)
+        assert accumulators.accumulator.append_many("t", many, 1, 3)[0] == 3
+        size *= 2
+    else:
+        accumulators.accumulator.append("t", None, NOW, None, b"v", headers, size, None)
+    assert accumulators.accumulator.used_bytes == size
+    (builder,) = accumulators.accumulator.take()
+    builder.close()
+    assert builder.rows() == [(NOW, None, b"v", headers)] * (2 if is_bulk else 1)
+    assert bytes(builder.body()).count(bytes([2 * len(raw)]) + raw) == 2 * len(builder)
+
+
+def test_a_header_name_that_no_bytes_make_is_refused_before_any_record_is_taken() -> None:
+    for name in ("\ud800", "\udcff\udfff"):
+        with pytest.raises(UnicodeEncodeError):
+            to_headers([("a", b""), (name, b"")])
+
+
 def test_a_full_accumulator_and_a_closed_one_take_the_slow_path(made: Any) -> None:
     accumulators = Accumulators(made, bytes_max=100)
     accumulators.know()
@@ -700,6 +733,9 @@ def test_nothing_leaks() -> None:
         kept = [accumulators.accumulator.send("t", b"%d" % number, on_delivery=called.append) for number in range(50)]
         for headers in ([("text", "text"), ("bytes", b"v")], {"text": "text"}, [("bad", 5)], [("\udcff", b"")], 5):
             accumulators.accumulator.send("t", bytearray(b"v"), memoryview(b"k"), headers)
+        raw = (("a", None), ("\udcff", b""), ("b\udcff", b"v"))
+        accumulators.accumulator.append("t", None, NOW, b"k", b"0", raw, 120, None)
+        accumulators.accumulator.append_many("t", ManyColumns([b"v"] * 3, None, [raw] * 3, NOW, None), 1, 3)
         for builder in accumulators.accumulator.take():
             builder.close()
             assert builder.add_waiter(0, kept[0], called.append, None)

@@ -56,7 +56,9 @@ def many(draw: st.DrawFn) -> tuple[int, ManyColumns]:
         return buffers(cells, is_wide=draw(st.booleans()), skipped=draw(st.integers(0, 20)))
 
     keys = formed(each(st.none() | st.sampled_from([b"", b"a", b"bc", b"def"]))) if draw(st.booleans()) else None
-    pairs = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2).map(tuple)
+    pairs = st.lists(
+        st.tuples(st.text(max_size=3) | st.just("n\udcff"), st.none() | st.binary(max_size=3)), max_size=2
+    ).map(tuple)
     headers = each(pairs) if draw(st.booleans()) else None
     timestamps = array("q", each(st.integers(0, 2**63 - 1))) if draw(st.booleans()) else NOW
     partitions: Any = draw(st.none() | st.integers(0, 65_535))

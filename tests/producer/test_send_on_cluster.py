@@ -57,6 +57,20 @@ def test_of_several_messages_one_that_is_too_large_fails_alone(cluster: Cluster)
         assert small.exception(PATIENCE) is last.exception(PATIENCE) is None
 
 
+def test_a_copied_record_keeps_a_header_name_that_is_no_utf_8(cluster: Cluster) -> None:
+    first = (("plain", b"1"), (b"n\xff\xfe".decode(errors="surrogateescape"), b"2"))
+    with kwire.Producer(cluster.bootstrap) as producer:
+        producer.send("t", b"0", headers=first, partition=0).result(PATIENCE)
+        (record,) = cluster.log("t", 0).records()
+        for headers in (record.headers, list(record.headers), dict(record.headers)):
+            producer.send("t", b"1", headers=headers, partition=0)
+        producer.send_all([Message("t", b"2", headers=record.headers, partition=0)])
+        producer.send_many("t", [b"3", b"4"], headers=[record.headers] * 2, partitions=[0, 0]).result(PATIENCE)
+        producer.flush()
+    records = cluster.log("t", 0).records()
+    assert [one.headers for one in records] == [first] * 7
+
+
 @pytest.mark.parametrize("name", ["\udc80", "t\ud800", "t" * 0x8000, ""])
 def test_a_topic_that_no_request_can_name_is_refused_and_delays_no_other_record(cluster: Cluster, name: str) -> None:
     with kwire.Producer(cluster.bootstrap) as producer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import doctest
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -44,6 +44,8 @@ from kwire.session.events import TRANSITIONS, transition
 from kwire.session.handshake import BrokerHandshake
 from kwire.session.sasl import PASSWORD_MECHANISMS, Deferred, SaslClient
 from kwire.session.sasl.client import PlainClient
+from kwire.session.sasl.exchange import LaterClient
+from kwire.session.sasl.scram import ITERATIONS_AT_ONCE
 from kwire.session.versions import BROKERS_BEFORE_API_VERSIONS, common, highest_common, show
 from tests.session.pipe import Pipe, broken, byte_by_byte, cut_at, whole
 
@@ -426,6 +428,28 @@ class TestSasl:
         assert broker.receive(frame, 0.0) == []
         assert "SaslHandshake twice" in broken(broker.receive(frame, 0.0)).message
 
+    @pytest.mark.parametrize("password", ["secret", "wrong"])
+    @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
+    def test_who_obtained_the_credentials_is_told_whether_the_broker_accepts_them(
+        self, mechanism: str, password: str
+    ) -> None:
+        """A refusal is an error code, in most mechanisms: no challenge says it."""
+        judged: list[bool] = []
+        sasl = Sasl(mechanism, "alice", password)
+
+        class Obtaining(SlowLogin):
+            def exchange(self, host: str) -> SaslClient:
+                return LaterClient(lambda obtained: obtained(sasl.client(), judged.append))
+
+        login: Any = Obtaining(mechanism)
+        pipe = Pipe(Session.client(NODE, sasl=login), Session.broker(apis=APIS, sasl=SaslServer(USERS)))
+        pipe.client.start(0.0)
+        (step,) = pipe.run()
+        assert isinstance(step, Deferred)
+        step.begin(lambda message: pipe.client.resume(step, message, 0.0))
+        pipe.run()
+        assert judged == [password == "secret"]
+
     def test_a_broker_that_does_not_know_the_password_is_rejected(self) -> None:
         client, frame = sasl_client_at_authentication("SCRAM-SHA-256")
         nonce = bytes(frame).split(b"r=")[1].decode().strip("\0")
@@ -528,6 +552,17 @@ class TestRenewal:
         pipe.client.expire(500.0)
         assert [type(event) for event in pipe.run(500.0)] == [HandshakeDone, ResponseReceived]
 
+    def test_a_request_does_not_wait_for_a_renewal_that_failed_while_the_authentication_holds(self) -> None:
+        pipe = ready_client(SaslServer(USERS, session_lifetime_ms=100_000), login=SlowLogin())
+        pipe.client.expire(90.0)
+        pipe.client.send(MetadataRequest(topics=[]), 92.0)
+        (step,) = pipe.client.expire(92.0)
+        assert pipe.run(92.0) == []
+        assert pipe.client.resume(step, LoginError("busy", may_retry=True), 93.0) == []  # type: ignore[arg-type]
+        assert [type(event) for event in pipe.run(93.0)] == [ResponseReceived]
+        assert pipe.client.deadline() == 96.5
+        assert [type(event) for event in pipe.client.expire(96.5)] == [Deferred]
+
     def test_another_user_or_mechanism_ends_the_connection(self) -> None:
         users = {"alice": "secret", "bob": "secret"}
         for changed in (Sasl("PLAIN", "bob", "secret"), Sasl("SCRAM-SHA-256", "alice", "secret")):
@@ -567,14 +602,26 @@ class TestRenewal:
         assert pipe.client.deadline() == 120.0
         assert isinstance(broken(pipe.client.expire(120.0)), LoginError)
 
+    def test_a_proof_that_takes_time_holds_requests_back(self) -> None:
+        pipe = renewal_with_a_slow_proof()
+        pipe.client.send(MetadataRequest(topics=[]), 901.0)
+        assert pipe.run(901.0) == []
+        assert pipe.client.resume(pipe.client_events[-1], slow_proof(pipe), 902.0) == []  # type: ignore[arg-type]
+        assert [type(event) for event in pipe.run(902.0)] == [HandshakeDone, ResponseReceived]
+
+    def test_a_proof_that_does_not_come_ends_the_connection(self) -> None:
+        """The broker waits for it: there is no way back to requests, as there is before SaslHandshake."""
+        pipe = renewal_with_a_slow_proof()
+        assert isinstance(broken(pipe.client.expire(930.0)), LoginError)
+
 
 class SlowLogin:
     """A login whose first message takes time; the first exchange has it at once."""
 
-    mechanism = "PLAIN"
     identity = "user 'alice'"
 
-    def __init__(self) -> None:
+    def __init__(self, mechanism: str = "PLAIN") -> None:
+        self.mechanism = mechanism
         self.exchanges = 0
 
     def exchange(self, host: str) -> SaslClient:
@@ -583,6 +630,38 @@ class SlowLogin:
         if self.exchanges > 1:
             client.start = lambda: Deferred(lambda done: None)  # type: ignore[method-assign,assignment,return-value]
         return client
+
+
+class ProofLater:
+    """A login by SCRAM whose proof takes time, always."""
+
+    mechanism, identity = "SCRAM-SHA-256", "user 'alice'"
+
+    def __init__(self) -> None:
+        self.proofs: list[Callable[[], bytes]] = []
+
+    def exchange(self, host: str) -> SaslClient:
+        return Sasl(self.mechanism, "alice", "secret").client(run=lambda proof, done: self.proofs.append(proof))
+
+
+def renewal_with_a_slow_proof() -> Pipe:
+    """A client that renews its authentication at 900 s, and waits for its proof."""
+    server = SaslServer(USERS, iterations=ITERATIONS_AT_ONCE + 1, session_lifetime_ms=1_000_000)
+    pipe = ready_client(server, "SCRAM-SHA-256")
+    pipe.client._sasl = ProofLater()
+    pipe.client.send(MetadataRequest(topics=[]), 800.0)
+    pipe.run(800.0)
+    pipe.client.expire(900.0)
+    (step,) = pipe.run(900.0)
+    assert isinstance(step, Deferred)
+    step.begin(lambda message: None)
+    return pipe
+
+
+def slow_proof(pipe: Pipe) -> bytes:
+    login = pipe.client._sasl
+    assert isinstance(login, ProofLater)
+    return login.proofs.pop()()
 
 
 def ready_client(server: SaslServer, mechanism: str = "PLAIN", *, login: Any = None, chance: Any = lambda: 0.5) -> Pipe:

@@ -11,6 +11,7 @@ from kwire.errors import ConfigurationError
 from kwire.session.sasl import PASSWORD_MECHANISMS, DelegationTokenLogin, Sasl, SaslError, SaslServer
 from kwire.session.sasl.client import new_nonce
 from kwire.session.sasl.scram import (
+    ITERATIONS_AT_ONCE,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     ScramClient,
@@ -154,6 +155,12 @@ def test_a_server_without_the_right_signature_is_rejected(final: bytes, reason: 
     assert not client.is_done
 
 
+def test_a_client_that_nobody_drives_computes_any_proof_at_once() -> None:
+    """`Session` with a `kwire.Sasl`, by hand, has no threads."""
+    server = SaslServer(USERS, iterations=ITERATIONS_AT_ONCE + 1)
+    assert exchange(Sasl("SCRAM-SHA-256", "alice", "secret"), server) == "alice"
+
+
 LYING_CLIENTS = [
     ([b"y,,n=alice,r=abc"], "channel binding"),
     ([b"p=tls-unique,,n=alice,r=abc"], "channel binding"),
@@ -242,6 +249,28 @@ class TestUsersOfTheBroker:
         server.unix_time = lambda: 200.0
         with pytest.raises(SaslError, match="invalid credentials"):
             exchange(Sasl.delegation_token("id-1", b"hmac"), server)
+
+    @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
+    def test_users_may_change_while_it_runs(self, mechanism: str) -> None:
+        users = {"alice": "old", "bob": "secret"}
+        server = SaslServer(users)
+        for name, password in users.items():
+            assert exchange(Sasl(mechanism, name, password), server) == name
+        users["alice"] = "new"
+        del users["bob"]
+        assert exchange(Sasl(mechanism, "alice", "new"), server) == "alice"
+        for name, password in (("alice", "old"), ("bob", "secret")):
+            with pytest.raises(SaslError, match="invalid credentials"):
+                exchange(Sasl(mechanism, name, password), server)
+
+    def test_keys_are_computed_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Otherwise each login, also a refused one, would hold up the broker's other connections."""
+        server = SaslServer(USERS, unix_time=lambda: 100.0)
+        server.set_token("id-1", DelegationTokenLogin("alice", b"hmac", 200.0))
+        logins = [Sasl("SCRAM-SHA-256", "alice", "secret"), Sasl.delegation_token("id-1", b"hmac", "SCRAM-SHA-256")]
+        assert [exchange(login, server) for login in logins] == ["alice", "alice"]
+        monkeypatch.setattr(StoredPassword, "of", None)
+        assert [exchange(login, server) for login in logins] == ["alice", "alice"]
 
     def test_scram_passwords_are_set_and_deleted_while_it_runs(self) -> None:
         server = SaslServer({"alice": "old"})

@@ -12,7 +12,7 @@ from kwire.errors import ConfigurationError, LoginError
 from kwire.session.sasl import aws, kerberos, oauth
 from kwire.session.sasl.assertion import Assertion
 from kwire.session.sasl.aws import AwsKeys, AwsMskLogin, AwsMskToken, region_of
-from kwire.session.sasl.exchange import SaslClient, is_utf8
+from kwire.session.sasl.exchange import Run, SaslClient, is_utf8
 from kwire.session.sasl.kerberos import KerberosLogin
 from kwire.session.sasl.oauth import Secret, TokenCallable, TokenEndpoint, TokenResult, TokenSource
 from kwire.session.sasl.scram import HASHES, Nonce, ScramClient
@@ -255,24 +255,29 @@ class Sasl:
             return f"User:{self.username}"
         return self.identity
 
-    def client(self, nonce: Nonce = new_nonce) -> SaslClient:
-        """Return a new exchange with a password that is no callable."""
+    def client(self, nonce: Nonce = new_nonce, run: Run | None = None) -> SaslClient:
+        """Return a new exchange with a password that is no callable. `run` is that of `ScramClient`."""
         if not isinstance(self.password, str) or self.mechanism not in PASSWORD_MECHANISMS:
             raise ConfigurationError("these credentials take time: a Session needs a Login, which a client has")
-        return self.password_client(self.password, nonce)
+        return self.password_client(self.password, nonce, run)
 
     def exchange(self, host: str) -> SaslClient:
         """Return a new exchange with any broker: as `client`."""
         return self.client()
 
-    def password_client(self, password: str, nonce: Nonce = new_nonce) -> SaslClient:
+    def password_client(self, password: str, nonce: Nonce = new_nonce, run: Run | None = None) -> SaslClient:
         """Return a new exchange of a mechanism with passwords. Raises LoginError for one that cannot be sent."""
         if self.mechanism == "PLAIN":
             if "\0" in password:
                 raise LoginError(f"SASL PLAIN cannot carry the NUL character in the password of {self.identity}")
             return PlainClient(self.username, password)
         return ScramClient(
-            HASHES[self.mechanism], self.username, password, nonce(), is_delegation_token=self.is_delegation_token
+            HASHES[self.mechanism],
+            self.username,
+            password,
+            nonce(),
+            is_delegation_token=self.is_delegation_token,
+            run=run,
         )
 
     def __repr__(self) -> str:

@@ -73,6 +73,8 @@ class Deferred(NamedTuple):
 
 
 ClientMessage: TypeAlias = bytes | Deferred | None
+# Runs a call that takes long, on a thread that may wait, and passes its result or its error on.
+Run: TypeAlias = Callable[[Callable[[], bytes], Callable[[bytes | KwireError | None], object]], object]
 
 
 class SaslClient(Protocol):
@@ -93,12 +95,19 @@ class SaslClient(Protocol):
     def step(self, challenge: bytes) -> ClientMessage: ...
 
 
-class LaterClient:
-    """An exchange whose credentials take time: `begin(done)` obtains an exchange that has them, or the error."""
+class Obtained(Protocol):
+    """Gets an exchange that has its credentials, or the error. `on_result` is told whether the broker accepts them."""
 
-    def __init__(self, begin: Callable[[Callable[[SaslClient | KwireError], object]], object]) -> None:
+    def __call__(self, client: SaslClient | KwireError, on_result: Callable[[bool], object] = ..., /) -> object: ...
+
+
+class LaterClient:
+    """An exchange whose credentials take time: `begin(obtained)` obtains an exchange that has them, or the error."""
+
+    def __init__(self, begin: Callable[[Obtained], object]) -> None:
         self._begin = begin
         self._client: SaslClient | None = None
+        self._on_result: Callable[[bool], object] | None = None
 
     @property
     def is_done(self) -> bool:
@@ -113,14 +122,32 @@ class LaterClient:
 
     def step(self, challenge: bytes) -> ClientMessage:
         assert self._client is not None
-        return self._client.step(challenge)
+        try:
+            message = self._client.step(challenge)
+        except SaslError:
+            self.refused()
+            raise
+        if self._client.is_done:
+            self._judged(is_accepted=True)
+        elif self._client.refusal:
+            self.refused()
+        return message
+
+    def refused(self) -> None:
+        """Note that the broker refused the credentials, by an error instead of a challenge."""
+        self._judged(is_accepted=False)
+
+    def _judged(self, *, is_accepted: bool) -> None:
+        on_result, self._on_result = self._on_result, None
+        if on_result is not None:
+            on_result(is_accepted)
 
     def _obtain(self, done: Callable[[bytes | KwireError | None], object]) -> None:
-        def obtained(client: SaslClient | KwireError) -> None:
+        def obtained(client: SaslClient | KwireError, on_result: Callable[[bool], object] | None = None, /) -> None:
             if isinstance(client, KwireError):
                 done(client)
                 return
-            self._client = client
+            self._client, self._on_result = client, on_result
             message = client.start()
             assert not isinstance(message, Deferred)
             done(message)

@@ -363,11 +363,9 @@ def check_extensions(extensions: Mapping[str, str]) -> None:
 class OAuthClient:
     """The client's side: the token, and after a refusal the one byte that asks for the error."""
 
-    def __init__(self, token: Token, extensions: Mapping[str, str], on_result: Callable[[bool], object]) -> None:
-        """`on_result(is_accepted)` is called when the broker has judged the token."""
+    def __init__(self, token: Token, extensions: Mapping[str, str]) -> None:
         fields = "".join(f"{name}={value}\x01" for name, value in extensions.items())
         self._message = f"n,,\x01auth=Bearer {token.value}\x01{fields}\x01".encode()
-        self._on_result = on_result
         self.refusal = ""
         self.is_done = False
 
@@ -379,10 +377,8 @@ class OAuthClient:
             raise SaslError(f"the broker rejected the token: {self.refusal}")
         if not challenge:
             self.is_done = True
-            self._on_result(True)
             return None
         self.refusal = on_one_line(challenge.decode("utf-8", "replace")) or "without a reason"
-        self._on_result(False)
         return b"\x01"
 
 

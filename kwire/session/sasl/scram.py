@@ -12,12 +12,15 @@ import hashlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from kwire.session.sasl.exchange import SaslError, on_one_line
+from kwire.session.sasl.exchange import ClientMessage, Deferred, Run, SaslError, on_one_line
 
-# RFC 7677 and Kafka require at least 4096. The upper bound protects the loop from a hostile broker.
+# RFC 7677 and Kafka require at least 4096. The upper bound limits what a hostile broker can make a client compute.
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 1_000_000
+# About 10 ms. More of them would stop the other connections of a loop; fewer are not worth a thread.
+ITERATIONS_AT_ONCE = 20_000
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 # "n,,": no channel binding and no authorisation identity. The client repeats it in base64 as c=biws.
 _GS2_HEADER = "n,,"
@@ -54,16 +57,27 @@ class StoredPassword:
 
 
 class ScramClient:
-    """The client's side: `start`, then the proof for the challenge, then None for the server's signature."""
+    """The client's side: `start`, then the proof for the challenge, then None for the server's signature.
+
+    With `run` a proof of many iterations is a `Deferred`, which computes it there; otherwise it is computed at once.
+    """
 
     refusal = ""
 
     def __init__(
-        self, hash_name: str, username: str, password: str, nonce: str, *, is_delegation_token: bool = False
+        self,
+        hash_name: str,
+        username: str,
+        password: str,
+        nonce: str,
+        *,
+        is_delegation_token: bool = False,
+        run: Run | None = None,
     ) -> None:
         self._hash = hash_name
         self._password = password
         self._nonce = nonce
+        self._run = run
         self._first_bare = f"n={_escaped(username)},r={nonce}{_TOKEN_AUTH if is_delegation_token else ''}"
         self._server_signature: bytes | None = None
         self.is_done = False
@@ -71,14 +85,14 @@ class ScramClient:
     def start(self) -> bytes:
         return (_GS2_HEADER + self._first_bare).encode()
 
-    def step(self, challenge: bytes) -> bytes | None:
+    def step(self, challenge: bytes) -> ClientMessage:
         """Return the next message, or None after the server's last one. Raises SaslError."""
         if self._server_signature is None:
-            return self._prove(challenge)
+            return self._answer(challenge)
         self._verify(challenge, self._server_signature)
         return None
 
-    def _prove(self, challenge: bytes) -> bytes:
+    def _answer(self, challenge: bytes) -> ClientMessage:
         server_first = _text(challenge)
         fields = _fields(server_first)
         if "m" in fields:
@@ -88,6 +102,12 @@ class ScramClient:
             raise SaslError("the broker's nonce does not continue ours: its message belongs to another exchange")
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
             raise SaslError(f"the broker requires {iterations} iterations, not {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+        proof = partial(self._prove, server_first, nonce, salt, iterations)
+        if self._run is None or iterations <= ITERATIONS_AT_ONCE:
+            return proof()
+        return Deferred(partial(self._run, proof))
+
+    def _prove(self, server_first: str, nonce: str, salt: bytes, iterations: int) -> bytes:
         salted = salted_password(self._hash, self._password, salt, iterations)
         without_proof = f"c={_CHANNEL},r={nonce}"
         signed = f"{self._first_bare},{server_first},{without_proof}".encode()

@@ -39,7 +39,8 @@ class SaslServer:
     With `session_lifetime_ms` clients must authenticate again within that time (Kafka's connections.max.reauth.ms); 0
     means only before their token expires. `users` may be changed while the broker runs; so may SCRAM's keys and
     delegation tokens, by the methods here. One object serves all connections, on one thread. The salted keys of SCRAM
-    are computed on a user's first use and kept.
+    are computed there when a user or a token logs in for the first time, and kept: with a million `iterations` that
+    stops the broker for a second.
     """
 
     users: Mapping[str, str] = field(repr=False)
@@ -52,7 +53,10 @@ class SaslServer:
     session_lifetime_ms: int = 0
     # Set by the embedded broker, whose clock may be virtual: seconds since 1970.
     unix_time: Callable[[], float] = field(default=lambda: 0.0, repr=False)
+    # Set for SCRAM alone, None: deleted.
     _stored: dict[tuple[str, str], StoredPassword | None] = field(default_factory=dict, init=False, repr=False)
+    # (mechanism, user or token): the password, and the keys that were computed for it.
+    _computed: dict[tuple[str, str], tuple[str, StoredPassword]] = field(default_factory=dict, init=False, repr=False)
     _tokens: dict[str, DelegationTokenLogin] = field(default_factory=dict, init=False, repr=False)
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), init=False, repr=False)
 
@@ -134,14 +138,13 @@ class SaslServer:
 
     def remove_token(self, token_id: str) -> None:
         self._tokens.pop(token_id, None)
+        for mechanism in HASHES:
+            self._computed.pop((mechanism, token_id), None)
 
     def _lookup(self, mechanism: str, username: str) -> StoredPassword:
         key = mechanism, username
         if key not in self._stored and username in self.users:
-            salt, hash_name = self._salt(mechanism, username), HASHES[mechanism]
-            self._stored[key] = StoredPassword.of(
-                self.users[username], hash_name=hash_name, salt=salt, iterations=self.iterations
-            )
+            return self._keys(mechanism, username, self.users[username])
         return self._stored.get(key) or self._unknown(mechanism, username)
 
     def _token(self, mechanism: str, token_id: str) -> tuple[StoredPassword, str, float]:
@@ -149,10 +152,18 @@ class SaslServer:
         token = self._tokens.get(token_id)
         if token is None or token.expires_at <= self.unix_time():
             return self._unknown(mechanism, token_id), "", 0.0
-        password = base64.b64encode(token.hmac).decode()
-        salt, hash_name = self._salt(mechanism, token_id), HASHES[mechanism]
-        stored = StoredPassword.of(password, hash_name=hash_name, salt=salt, iterations=self.iterations)
+        stored = self._keys(mechanism, token_id, base64.b64encode(token.hmac).decode())
         return stored, token.owner, token.expires_at
+
+    def _keys(self, mechanism: str, name: str, password: str) -> StoredPassword:
+        known = self._computed.get((mechanism, name))
+        if known is not None and known[0] == password:
+            return known[1]
+        stored = StoredPassword.of(
+            password, hash_name=HASHES[mechanism], salt=self._salt(mechanism, name), iterations=self.iterations
+        )
+        self._computed[mechanism, name] = password, stored
+        return stored
 
     def _salt(self, mechanism: str, username: str) -> bytes:
         return hmac.digest(self._secret, f"{HASHES[mechanism]} {username}".encode(), "sha256")[:_SALT_BYTES]
