@@ -114,6 +114,8 @@ def test_configs(cluster: Cluster) -> None:
         (["acls", "add", "--allow", "User:a", "--operation", "read", "--resource", "topic"], "give --name"),
         (["partitions", "reassign", "orders=1"], "write TOPIC:NUMBER"),
         (["records", "delete", "orders:0=all"], "give an offset, or end"),
+        (["records", "delete", f"orders:0={2**63}"], "give an offset, or end"),
+        (["records", "delete", f"orders:0={'9' * 5000}"], "give an offset, or end"),
         (["quotas", "set", "--user", "a", "producer_byte_rate=much"], "give a number, or none"),
     ],
 )
