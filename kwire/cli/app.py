@@ -243,7 +243,7 @@ def kwire(ctx: click.Context, verbose: int) -> None:
 
     Data goes to stdout: tables on a terminal, JSON lines in a pipe. Remarks go to stderr.
 
-    Exit codes: 0 ok, 1 an error from Kafka, 2 usage, 3 no connection or authentication, 4 undecodable bytes, 74 the
-    output cannot be written, 130 Ctrl-C or SIGTERM.
+    Exit codes: 0 ok, 1 an error from Kafka, 2 usage, 3 no connection or authentication, 4 undecodable or lost
+    bytes, 74 the output cannot be written, 130 Ctrl-C or SIGTERM.
     """
     ctx.with_resource(log_to_stderr(verbose))
