@@ -130,6 +130,11 @@ class Commands(click.Group):
             _flush_quietly()
             report_error(error)
             status = exit_code(error)
+        except RuntimeError as error:
+            # Python 3.11 wraps a KeyboardInterrupt that comes while a class is made, as by the import of a command.
+            if not isinstance(error.__cause__, KeyboardInterrupt):
+                raise
+            status = ExitCode.INTERRUPTED
         except OSError as error:
             if error.errno not in UNWRITABLE:
                 raise
