@@ -259,6 +259,7 @@ def test_a_full_file_is_locked_until_it_has_its_number(tmp_path: Path, monkeypat
 
 def test_taps_share_a_device() -> None:
     files = [CaptureFiles(os.devnull, MASKED, rotate_bytes=None, keep=None) for _ in range(2)]
+    assert all(one.writer.size for one in files)
     for one in files:
         one.close()
 
