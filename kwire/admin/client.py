@@ -112,6 +112,15 @@ class AdminClient(TelemetryMethods):
         """Return the counts about brokers: connections, requests, how long they took. A copy of now."""
         return await self._waiter.on_loop_or_after(self._runtime, self._runtime.metrics)
 
+    @property
+    def client_id(self) -> str:
+        """Return the option `client_id`."""
+        return self._config.client_id
+
+    def collect_metrics(self) -> ClusterMetrics:
+        """Return `metrics` from an exporter's thread, which blocks until the client's own thread has responded."""
+        return self._runtime.on_loop_or_after(self._runtime.metrics)
+
     def on_cluster_event(self, callback: Callable[[ClusterEvent], object]) -> Callable[[], None]:
         """Call `callback(event)` on the callback thread for each event of `kwire.cluster.events` from now on.
 

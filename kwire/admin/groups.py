@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 from kwire.admin.noun import by_topic, check_code, checked_mapping, checked_name, checked_names, error_or_none, raised
 from kwire.admin.offsets import Isolation, LogOffsets, checked_isolation
 from kwire.admin.results import Results
+from kwire.admin.routed import NextRequest
 from kwire.cluster import ToCoordinator
 from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import checked_partitions
@@ -441,7 +442,10 @@ class GroupAdmin(LogOffsets):
         """Return the lag of several groups."""
         deadline = self._deadline(timeout)
         checked_isolation(isolation)
-        described = await self._describe_all(_group_ids(groups), deadline)
+        names = _group_ids(groups)
+        # A coordinator that is silent must leave time to find the lag of the others' groups.
+        half = deadline if len(names) == 1 else deadline - self._left(deadline) / 2
+        described = await self._describe_all(names, half)
         found = [group for group in described.values() if isinstance(group, Group)]
         lags = await self._lags(found, isolation, deadline)
         return Results({name: one if isinstance(one, KwireError) else lags[name] for name, one in described.items()})
@@ -449,12 +453,11 @@ class GroupAdmin(LogOffsets):
     # -- parts
 
     async def _describe_all(self, names: Sequence[str], deadline: float) -> dict[str, Group | KwireError]:
-        results: dict[str, Group | KwireError] = {}
-        left = list(names)
-        for api, build, parse in _DESCRIPTIONS:
-            results |= await self._coordinated(left, api, build, parse, deadline)
-            left = [name for name in left if _is_of_another_type(results[name])]
-        return {name: results[name] for name in names}
+        (api, build, parse), *others = _DESCRIPTIONS
+        return await self._routed(
+            {name: ToCoordinator(name) for name in names}, api, build, parse, deadline,
+            others=[NextRequest(*one, _is_of_another_type) for one in others],
+        )  # fmt: skip
 
     async def _lags(
         self, groups: Sequence[Group], isolation: Isolation, deadline: float
@@ -610,10 +613,10 @@ def _require(version: int, since: int, names: Collection[str], what: str, kafka:
 # -- describe: consumer groups, share groups, groups of Kafka Streams, classic groups
 
 
-def _is_of_another_type(result: Group | KwireError) -> bool:
-    if isinstance(result, BrokerError):
-        return result.code in _NO_SUCH_GROUP_CODES
-    return isinstance(result, UnsupportedVersionError)
+def _is_of_another_type(error: KwireError) -> bool:
+    if isinstance(error, BrokerError):
+        return error.code in _NO_SUCH_GROUP_CODES
+    return isinstance(error, UnsupportedVersionError)
 
 
 def _partitions_of(assignment: Any) -> tuple[TopicPartition, ...]:

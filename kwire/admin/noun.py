@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from kwire.admin.metadata import metadata_request, snapshot_of
 from kwire.admin.operation import broker_timeout_ms
-from kwire.admin.routed import RoutedRequests
+from kwire.admin.routed import NextRequest, RoutedRequests
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, LoopThread, Route, Snapshot, StateMachine, ToAny, ToController, ToNode
 from kwire.cluster.config import INT32_MAX
@@ -105,11 +105,12 @@ class Noun:
         deadline: float,
         at_most: int | None = None,
         busy: Collection[int] = (),
+        others: Sequence[NextRequest] = (),
     ) -> dict[Name, Result | KwireError]:
         """Send a request per name to the broker that is responsible for it; see `RoutedRequests`."""
         requests = RoutedRequests(
             routes, api, build, parse, timeout=self._left(deadline), backoff=self._backoff(), random=Random(),
-            at_most=at_most, busy=busy,
+            at_most=at_most, busy=busy, others=others,
         )  # fmt: skip
         return await self._run(requests, requests.future, deadline)
 

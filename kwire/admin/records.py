@@ -12,7 +12,7 @@ from kwire.cluster import ToLeader
 from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import checked_partitions
 from kwire.consumer.offsets import NO_OFFSET
-from kwire.errors import ConfigurationError
+from kwire.errors import ConfigurationError, ErrorCode, broker_error
 from kwire.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from kwire.protocol.messages.list_offsets import LATEST
 
@@ -29,7 +29,7 @@ class RecordAdmin(LogOffsets):
         checked_mapping("offsets", offsets, '{("orders", 0): 1000}')
         wanted: dict[TopicPartition, int] = {}
         for key, offset in zip(checked_partitions(offsets), offsets.values(), strict=True):
-            if isinstance(offset, bool) or not isinstance(offset, int) or offset < _TO_HIGH_WATERMARK:
+            if isinstance(offset, bool) or not isinstance(offset, int) or not _TO_HIGH_WATERMARK <= offset < 2**63:
                 raise ConfigurationError(
                     f"the offset of {key[0]}-{key[1]} is {offset!r}", remedy="give an offset, or -1 for all records"
                 )
@@ -71,5 +71,11 @@ class Records(RecordAdmin):
 
 def _deleted(key: TopicPartition, response: DeleteRecordsResponse, in_doubt: bool) -> int:
     partition = response.topics[0].partitions[0]
+    if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        raise broker_error(
+            partition.error_code, "the offset is beyond the end of the partition",
+            remedy="give at most its latest offset, or delete all records", api="DeleteRecords", topic=key[0],
+            partition=key[1],
+        )  # fmt: skip
     check_code(partition.error_code, "DeleteRecords", topic=key[0], partition=key[1])
     return partition.low_watermark

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kwire.cluster import Backoff, ClusterView, PendingRequest, Route, ToController, ToCoordinator, ToLeader
 from kwire.consumer.routing import leader_of
@@ -31,6 +31,15 @@ _BUSY_CODES = frozenset({
 })  # fmt: skip
 
 
+class NextRequest(NamedTuple):
+    """What is sent about a name instead, if the response to the request before is an error that asks for it."""
+
+    api: type[Request[Any]]
+    build: Callable[[Any, int], Request[Any]]
+    parse: Callable[[Any, Any, bool], Any]
+    is_after: Callable[[KwireError], bool]
+
+
 class RoutedRequests(Generic[Name, Result]):
     """A `StateMachine`. `future` gets a result or an error per name, in the order of `routes`.
 
@@ -39,6 +48,7 @@ class RoutedRequests(Generic[Name, Result]):
     parse   returns the result in a response, or raises the error in it; `in_doubt` says that an earlier attempt got no
             response and may have been carried out
     busy    error codes of this API after which it may succeed later, beyond those of all APIs
+    others  further requests, in this order. Each name goes on to the next one without waiting for the other names
     """
 
     def __init__(
@@ -53,12 +63,12 @@ class RoutedRequests(Generic[Name, Result]):
         random: Random,
         at_most: int | None = None,
         busy: Collection[int] = (),
+        others: Sequence[NextRequest] = (),
     ) -> None:
         self.future: Future[dict[Name, Result | KwireError]] = Future()
         self._routes = dict(routes)
-        self._api = api
-        self._build = build
-        self._parse = parse
+        self._requests = [NextRequest(api, build, parse, lambda error: False), *others]
+        self._at_request = dict.fromkeys(self._routes, 0)  # the index of the request about each name
         self._at_most = at_most  # the highest version to use
         self._busy = _BUSY_CODES | frozenset(busy)
         self._timeout = timeout
@@ -96,7 +106,7 @@ class RoutedRequests(Generic[Name, Result]):
             if isinstance(route, ToCoordinator):
                 view.forget_coordinator(route)
             else:
-                view.request_metadata(f"{self._api.__name__}: {error.message}")
+                view.request_metadata(f"{self._request(name).api.__name__}: {error.message}")
         self._moved.clear()
         if now >= self._expires_at:
             for name in list(self._not_before):
@@ -105,6 +115,9 @@ class RoutedRequests(Generic[Name, Result]):
         due = [name for name, not_before in self._not_before.items() if now >= not_before]
         left = self._expires_at - now
         return [self._pending_request(name, left) for name in due if self._has_partition(name, now, view)]
+
+    def _request(self, name: Name) -> NextRequest:
+        return self._requests[self._at_request[name]]
 
     def _has_partition(self, name: Name, now: float, view: ClusterView) -> bool:
         """Return False where metadata lacks the partition of a leader: look again, or fail if metadata is newer."""
@@ -121,10 +134,11 @@ class RoutedRequests(Generic[Name, Result]):
 
     def _pending_request(self, name: Name, seconds: float) -> PendingRequest:
         del self._not_before[name]
+        request = self._request(name)
         return PendingRequest(
             self._routes[name],
-            self._api,
-            partial(self._build, name),
+            request.api,
+            partial(request.build, name),
             partial(self._done, name),
             timeout_ms=max(1, int(seconds * 1000)),
             at_most=self._at_most,
@@ -136,22 +150,32 @@ class RoutedRequests(Generic[Name, Result]):
         try:
             if isinstance(result, KwireError):
                 raise result
-            self._set_result(name, self._parse(name, result, name in self._in_doubt))
+            self._set_result(name, self._request(name).parse(name, result, name in self._in_doubt))
         except BrokerError as error:
             moved = _MOVED_CODES.get(type(self._routes[name]), frozenset())
             if error.code in moved or error.code in self._busy:
                 if error.code in moved:
                     self._moved[name] = error
                 self._retry(name, error, now)
-            else:
+            elif not self._goes_on(name, error):
                 self._set_result(name, error)
         except KwireError as error:
             if error.is_retriable and self._expires_at is not None and now < self._expires_at:
                 self._in_doubt.add(name)
                 self._moved[name] = error
                 self._retry(name, error, now)
-            else:
+            elif not self._goes_on(name, error):
                 self._set_result(name, error)
+
+    def _goes_on(self, name: Name, error: KwireError) -> bool:
+        """Go on to the next request about a name. Return False if there is none, or not after this error."""
+        others = self._requests[self._at_request[name] + 1 :]
+        if not others or not others[0].is_after(error):
+            return False
+        self._at_request[name] += 1
+        self._in_doubt.discard(name)
+        self._not_before[name] = 0.0
+        return True
 
     def _retry(self, name: Name, error: KwireError, now: float) -> None:
         self._attempts[name] += 1
@@ -172,7 +196,7 @@ class RoutedRequests(Generic[Name, Result]):
         return timeout_error(
             "no result in time",
             self._last_error.get(name) or view.connection_error,
-            api=self._api.__name__.removesuffix("Request"),
+            api=self._request(name).api.__name__.removesuffix("Request"),
             remedy="check that the broker that is responsible can be reached from here",
             **where,
         )

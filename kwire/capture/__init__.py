@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Remark,
         RequestPair,
         ResponseMissing,
+        is_incomplete,
         is_unreadable,
         pair_frames,
     )
@@ -74,6 +75,7 @@ __all__ = [
     "ResponseError",
     "ResponseMissing",
     "is_capture",
+    "is_incomplete",
     "is_unreadable",
     "pair_frames",
     "read_capture",
@@ -95,6 +97,7 @@ _FILES = {
     "ResponseError": "json",
     "ResponseMissing": "pairing",
     "is_capture": "packets",
+    "is_incomplete": "pairing",
     "is_unreadable": "pairing",
     "pair_frames": "pairing",
     "read_capture": "streams",

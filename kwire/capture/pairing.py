@@ -100,6 +100,11 @@ def is_unreadable(exchanges: int, remarks: Sequence[Remark]) -> bool:
     return not exchanges and bool(remarks)
 
 
+def is_incomplete(exchanges: int, remarks: Sequence[Remark]) -> bool:
+    """Return whether a capture is unreadable, or bytes of it were lost: what was read of it is not all."""
+    return is_unreadable(exchanges, remarks) or any(remark.is_problem for remark in remarks)
+
+
 CaptureEvent: TypeAlias = CapturedFrame | ResponseMissing | Remark
 
 
@@ -321,17 +326,20 @@ class RequestPair:
 
 
 def pair_frames(found: Iterable[CaptureEvent]) -> Iterator[RequestPair | Remark]:
-    """Yield pairs as soon as they are complete, and remarks as they come.
+    """Yield pairs as soon as they are complete, and remarks as they come; one at the end is about frames cut off.
 
     At most PENDING_MAX requests of PENDING_BYTES_MAX bytes wait; beyond, the oldest request is a pair of its own, and
     later its response.
     """
     pending: OrderedDict[tuple[int, int], CapturedFrame] = OrderedDict()
     pending_bytes = 0
+    cut = _CutFrames()
     for one in found:
         if isinstance(one, Remark):
             yield one
             continue
+        if isinstance(one, CapturedFrame):
+            cut.add(one)
         key = (one.connection.number, one.request)
         if isinstance(one, CapturedFrame) and one.kind == "request" and one.expects_response:
             pending[key] = one
@@ -352,3 +360,25 @@ def pair_frames(found: Iterable[CaptureEvent]) -> Iterator[RequestPair | Remark]
             yield RequestPair(one.connection, request, one)
     for request in pending.values():
         yield RequestPair(request.connection, request, None)
+    yield from cut.remarks()
+
+
+class _CutFrames:
+    """Counts frames with missing bytes. The last one of a side is whole in its way: there the capture ends."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, Kind], int] = {}  # side -> the bytes that its last frame lacks
+        self._frames = self._bytes = 0
+
+    def add(self, frame: CapturedFrame) -> None:
+        side = (frame.connection.number, frame.kind)
+        if missing := self._last.pop(side, 0):
+            self._frames += 1
+            self._bytes += missing
+        if frame.missing:
+            self._last[side] = frame.missing
+
+    def remarks(self) -> Iterator[Remark]:
+        if self._frames:
+            frames = "a frame is" if self._frames == 1 else f"{self._frames} frames are"
+            yield Remark(f"{frames} cut off: {self._bytes} bytes were not captured", is_problem=True)

@@ -25,8 +25,11 @@ from __future__ import annotations
 
 import atexit
 import gc
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 # The packages of the extra `cli` (and of `zstd`), and what brings each.
@@ -40,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     try:
-        from kwire.cli.app import kwire
+        with _dies_of_interrupt():
+            from kwire.cli.app import kwire
 
         kwire.main(argv)
     except ModuleNotFoundError as missing:
@@ -50,3 +54,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         print(f"kwire: this needs the package {package}: pip install 'kwire[{_EXTRAS[package]}]'", file=sys.stderr)
         sys.exit(2)
     raise AssertionError("the group always exits")
+
+
+@contextmanager
+def _dies_of_interrupt() -> Iterator[None]:
+    """Let Ctrl-C end the process as it ends other programs, not with a traceback out of the imports."""
+    is_usual = threading.current_thread() is threading.main_thread()
+    is_usual = is_usual and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_usual:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        if is_usual:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kwire.cli.connection import ConnectionOptions
-from kwire.cli.error_report import ExitCode, print_error
+from kwire.cli.error_report import ExitCode, exit_code, print_error, report_error
 from kwire.cli.output import Output
 
 if TYPE_CHECKING:
@@ -30,10 +30,14 @@ def open_admin(connection: ConnectionOptions) -> Admin:
 
 
 def report(errors: Mapping[Any, KwireError]) -> ExitCode:
-    """Print the errors of single things, and return the exit code."""
+    """Print the errors of single things, and return the exit code: CONNECTION if all are that no broker was reached."""
+    is_unreached = {exit_code(error) == ExitCode.CONNECTION for error in errors.values()} == {True}
     for error in errors.values():
-        print_error(str(error))
-    return ExitCode.KAFKA if errors else ExitCode.OK
+        if is_unreached:
+            report_error(error)
+        else:
+            print_error(str(error))
+    return ExitCode.CONNECTION if is_unreached else ExitCode.KAFKA if errors else ExitCode.OK
 
 
 def show(rows: Iterable[Mapping[str, Any]], output: Output, *, right: Iterable[str] = ()) -> None:

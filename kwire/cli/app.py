@@ -130,6 +130,11 @@ class Commands(click.Group):
             _flush_quietly()
             report_error(error)
             status = exit_code(error)
+        except RuntimeError as error:
+            # Python 3.11 wraps a KeyboardInterrupt that comes while a class is made, as by the import of a command.
+            if not isinstance(error.__cause__, KeyboardInterrupt):
+                raise
+            status = ExitCode.INTERRUPTED
         except OSError as error:
             if error.errno not in UNWRITABLE:
                 raise
@@ -243,7 +248,7 @@ def kwire(ctx: click.Context, verbose: int) -> None:
 
     Data goes to stdout: tables on a terminal, JSON lines in a pipe. Remarks go to stderr.
 
-    Exit codes: 0 ok, 1 an error from Kafka, 2 usage, 3 no connection or authentication, 4 undecodable bytes, 74 the
-    output cannot be written, 130 Ctrl-C or SIGTERM.
+    Exit codes: 0 ok, 1 an error from Kafka, 2 usage, 3 no connection or authentication, 4 undecodable or lost
+    bytes, 74 the output cannot be written, 130 Ctrl-C or SIGTERM.
     """
     ctx.with_resource(log_to_stderr(verbose))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from kwire.cli.error_report import print_error
+from kwire.cli.error_report import ExitCode, print_error
 from kwire.cli.output import Output
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class AcceptedExchanges:
     """Iterable once. What could not be read goes to stderr, with the file's name if `names_file`.
 
-    `options` are those of `read_exchanges`. At the end `is_unreadable` says whether the file is no capture, or one
-    with traffic of which no exchange came out.
+    `options` are those of `read_exchanges`. At the end `status` is the exit code for what was read, and `is_unreadable`
+    says whether nothing was: the file is no capture, or one with traffic of which no exchange came out.
     """
 
     def __init__(
@@ -30,6 +30,7 @@ class AcceptedExchanges:
         self._options = options
         self._exchanges = 0
         self._unread: list[Remark] = []  # all remarks, until there is an exchange
+        self._has_lost = False
 
     def __iter__(self) -> Iterator[Exchange]:
         from kwire.capture import read_exchanges
@@ -47,11 +48,23 @@ class AcceptedExchanges:
 
         return is_unreadable(self._exchanges, self._unread)
 
+    @property
+    def status(self) -> ExitCode:
+        return ExitCode.UNDECODABLE if self._has_lost or self.is_unreadable else ExitCode.OK
+
     def _note(self, remark: Remark) -> None:
+        self._has_lost |= remark.is_problem
         if not self._exchanges:
             self._unread.append(remark)
         if _is_for_all(remark):
             print_remark(remark, self._output, self._name)
+
+
+def status_of(exchanges: int, remarks: Sequence[Remark]) -> ExitCode:
+    """Return the exit code for what was read of a capture of so many exchanges."""
+    from kwire.capture import is_incomplete
+
+    return ExitCode.UNDECODABLE if is_incomplete(exchanges, remarks) else ExitCode.OK
 
 
 def print_remarks(exchanges: int, remarks: Sequence[Remark], output: Output, name: str = "") -> None:

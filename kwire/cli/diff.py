@@ -62,7 +62,7 @@ def command(a: str, b: str, where: Filter | None, key_log: KeyLog | None, limits
         for one in found:
             output.json({**one._asdict(), "failed": one in failed})
     output.note(f"{counted(len(found), 'difference')}{f', {len(failed)} failed' if limits_text else ''}")
-    return ExitCode.KAFKA if failed else ExitCode.OK
+    return max(ExitCode.KAFKA if failed else ExitCode.OK, *(side.status for side in sides))
 
 
 def _text(value: Any) -> str:

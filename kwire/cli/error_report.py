@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
     KAFKA = 1  # an error from a broker, or some items failed
     USAGE = 2  # wrong options, or wrong input
     CONNECTION = 3  # no broker reached: name, port, TLS, authentication
-    UNDECODABLE = 4  # bytes that cannot be decoded
+    UNDECODABLE = 4  # bytes that cannot be decoded, or that a capture has lost; goes before KAFKA
     UNWRITABLE = 74  # the output cannot be written, as on a full disk; EX_IOERR of sysexits.h
     INTERRUPTED = 130  # Ctrl-C, as shells report it; SIGTERM, too
     BROKEN_PIPE = 141  # the reader closed the pipe, as shells report it

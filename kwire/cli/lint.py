@@ -10,7 +10,7 @@ import click
 
 from kwire.capture.times import utc_text_of_ns
 from kwire.cli.arguments import key_log_option
-from kwire.cli.capture_input import print_remarks
+from kwire.cli.capture_input import print_remarks, status_of
 from kwire.cli.error_report import ExitCode
 from kwire.cli.junit import Case, junit_xml
 from kwire.cli.output import Output, counted, output_options, printable
@@ -71,19 +71,18 @@ def command(
         raise click.UsageError("no capture given: name a pcap or pcapng file, or --explain ID")
     settings = Settings.of(select, ignore, rule_file=rule_file, assume=_assumed(assume))
     reports = {path: lint_file(path, settings, key_log=key_log) for path in files}
+    for path, report in reports.items():
+        name = path if len(files) > 1 else ""
+        print_remarks(report.exchanges, report.remarks, output, name)
+        if not (sarif or junit):
+            _show(path, report, output, as_json=as_json, names_file=bool(name))
     if sarif:
         output.json(_sarif(reports))
     elif junit:
         output.text(junit_xml("kwire lint", _cases(reports, settings.rules), 0.0))
-    else:
-        for path, report in reports.items():
-            _show(path, report, output, as_json=as_json, names_file=len(files) > 1)
-    if any(report.is_unreadable for report in reports.values()):
-        return ExitCode.UNDECODABLE
-    if fail_on == "never":
-        return ExitCode.OK
-    level = Level[fail_on.upper()]
-    return ExitCode.KAFKA if any(report.at_least(level) for report in reports.values()) else ExitCode.OK
+    fails = fail_on != "never" and any(report.at_least(Level[fail_on.upper()]) for report in reports.values())
+    statuses = (status_of(report.exchanges, report.remarks) for report in reports.values())
+    return max(ExitCode.KAFKA if fails else ExitCode.OK, *statuses)
 
 
 def _assumed(texts: Sequence[str]) -> dict[str, float]:
@@ -123,7 +122,6 @@ def _explain(text: str, output: Output) -> ExitCode:
 def _show(path: str, report: LintReport, output: Output, *, as_json: bool, names_file: bool) -> None:
     from kwire.lint import Level
 
-    print_remarks(report.exchanges, report.remarks, output, path if names_file else "")
     if as_json or not output.is_table:
         for finding in report.findings:
             output.json({"file": path, **finding_to_json(finding)})

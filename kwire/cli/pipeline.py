@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kwire.cli.error_report import ExitCode, writes_file
+from kwire.cli.error_report import ExitCode, print_error, writes_file
 from kwire.cli.output import Output, counted, output_options
 
 if TYPE_CHECKING:
@@ -437,9 +437,9 @@ def report_command(
     with writes_file(f"the page {target}"):
         Path(target).write_text(to_html(traffic, title), "utf-8")
     for problem in traffic.problems:
-        output.note(problem)
+        print_error(problem)
     output.note(f"{counted(traffic.requests, 'request')} of {counted(traffic.files, 'file')}")
-    return ExitCode.OK if traffic.requests else ExitCode.UNDECODABLE
+    return ExitCode.OK if traffic.requests and not traffic.problems else ExitCode.UNDECODABLE
 
 
 def _captures(paths: tuple[str, ...]) -> list[str]:

@@ -34,7 +34,7 @@ def delete(offsets: tuple[str, ...], dry_run: bool, connection: ConnectionOption
     wanted: dict[tuple[str, int], int] = {}
     for name, text in pairs(offsets).items():
         (key,) = partition_keys([name])
-        if text != "end" and not (text.isascii() and text.isdigit()):
+        if text != "end" and not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63):
             raise click.UsageError(f"{name}={text}: give an offset, or end")
         wanted[key] = _ALL if text == "end" else int(text)
     return _delete(wanted, dry_run, connection, output)

@@ -78,8 +78,8 @@ def command(
     if found.is_unreadable:
         return ExitCode.UNDECODABLE
     if serve is not None:
-        return _serve(exchanges, serve, strict, output)
-    return _send(exchanges, connection, address, writes, speed, _topics(maps), output)
+        return max(found.status, _serve(exchanges, serve, strict, output))
+    return max(found.status, _send(exchanges, connection, address, writes, speed, _topics(maps), output))
 
 
 def _send(

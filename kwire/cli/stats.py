@@ -72,7 +72,7 @@ def command(
     for one in spans(exchanges, by, seconds):
         show_statistics(one, seconds, output, as_json=as_json)
         sys.stdout.flush()
-    return ExitCode.UNDECODABLE if exchanges.is_unreadable else ExitCode.OK
+    return exchanges.status
 
 
 def show_statistics(one: Statistics, seconds: float | None, output: Output, *, as_json: bool = False) -> None:

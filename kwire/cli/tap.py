@@ -21,6 +21,7 @@ from kwire.cli.view import require_terminal
 
 if TYPE_CHECKING:
     from kwire.capture.filters import Filter
+    from kwire.cli.tap_watch import LiveStats
     from kwire.cli.viewer import Viewer
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
@@ -143,18 +144,21 @@ def command(
     on_exchange: Callable[[Any], object] | None = (
         viewer.feed if viewer is not None else show if shows and not output.quiet else None
     )
-    watchers = _watchers(lints, stats_every, output)
+    stats = _stats(stats_every, output)
+    watchers = _watchers(lints, stats, output)
     if watchers:
         from kwire.cli.tap_watch import watch
 
         on_exchange = watch(on_exchange, where, watchers)
         where = None  # rules and counts are about all exchanges
+    ticks: dict[str, Any] = {} if stats is None else {"tick_seconds": stats.every_seconds, "on_tick": stats.tick}
     with Tap(
         connection.bootstrap, listen=listen, advertise=advertise, record=record, rotate_bytes=rotate_bytes, keep=keep,
         on_exchange=on_exchange, where=where if viewer is None else None,
         redaction=redaction(show_secrets, redacts), tls=tls, sasl=connection.sasl,
         tls_in=Tls(cert_file=cert_in, key_file=key_in) if cert_in else None,
         chaos=load_rules(chaos) if chaos else (), seed=seed, on_remark=on_remark,
+        **ticks,
     ) as tap:  # fmt: skip
         click.echo(f"kwire: listening on {tap.address} for {connection.bootstrap}", err=True)
         try:
@@ -172,15 +176,23 @@ def command(
     return status
 
 
-def _watchers(lints: bool, stats_every: str | None, output: Output) -> list[Any]:
-    """Return what --lint and --stats ask for."""
-    if not lints and stats_every is None:
-        return []  # the linter's rules are not imported for nothing
+def _stats(every: str | None, output: Output) -> LiveStats | None:
+    if every is None:
+        return None  # the linter's rules are not imported for nothing
     from kwire.cli.stats import parse_seconds
-    from kwire.cli.tap_watch import LiveLint, LiveStats
+    from kwire.cli.tap_watch import LiveStats
 
-    found: list[Any] = [LiveStats(parse_seconds(stats_every), output)] if stats_every is not None else []
-    return [*found, LiveLint(output)] if lints else found
+    return LiveStats(parse_seconds(every), output)
+
+
+def _watchers(lints: bool, stats: LiveStats | None, output: Output) -> list[Any]:
+    """Return what --lint and --stats ask for."""
+    found: list[Any] = [] if stats is None else [stats]
+    if lints:
+        from kwire.cli.tap_watch import LiveLint
+
+        found.append(LiveLint(output))
+    return found
 
 
 def _unheard(text: str) -> None:

@@ -54,23 +54,26 @@ class LiveStats:
     """Prints a table for each span of time in which there were exchanges, and one for the rest at the end."""
 
     def __init__(self, every_seconds: float, output: Output) -> None:
-        self._every_seconds = every_seconds
+        self.every_seconds = every_seconds
         self._output = output
         self._current = Statistics("api")
         self._begin_ns = 0
 
     def add(self, exchange: Exchange) -> None:
         self._begin_ns = self._begin_ns or exchange.at_ns
-        if exchange.at_ns >= self._begin_ns + self._every_seconds * 1e9 and self._current.rows:
-            self.end()
-            self._current = Statistics("api")
-            self._begin_ns = exchange.at_ns
         self._current.add(exchange)
 
+    def tick(self, at_ns: int) -> None:
+        """End a span: the tap calls it at its time, also when nothing comes any more."""
+        self.end()
+        self._current = Statistics("api")
+        self._begin_ns = at_ns
+
     def end(self) -> None:
-        self._current.begin_ns = self._begin_ns
-        show_statistics(self._current, self._every_seconds, self._output)
-        sys.stdout.flush()
+        if self._current.rows:
+            self._current.begin_ns = self._begin_ns
+            show_statistics(self._current, self.every_seconds, self._output)
+            sys.stdout.flush()
 
 
 def watch(show: Show | None, where: Any, watchers: list[LiveLint | LiveStats]) -> Show | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kwire.cli.arguments import key_log_option, redaction, redaction_options, where_option
-from kwire.cli.capture_input import print_remarks
+from kwire.cli.capture_input import print_remarks, status_of
 from kwire.cli.error_report import ExitCode, writes_file
 from kwire.cli.output import Output, counted, output_options
 
@@ -68,4 +68,4 @@ def command(
         output.note(f"{counted(len(found.bars), 'exchange')} in {page}, {len(text.encode()) / 1e6:.1f} MB")
     if found.left_out:
         output.note(f"{counted(found.left_out, 'later exchange')} left out; --max {bars_max} is the limit")
-    return ExitCode.UNDECODABLE if found.is_unreadable else ExitCode.OK
+    return status_of(found.exchanges, found.remarks)

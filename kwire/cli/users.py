@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import click
 
 from kwire.cli.admin import open_admin, report, show
@@ -15,6 +18,15 @@ _mechanism = click.option(
 )  # fmt: skip
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Check what can be checked, and change nothing.")
+
+
+class _AskedFor(click.Option):
+    """An option that is asked for; without a terminal click would show a warning of Python and what is typed."""
+
+    def prompt_for_value(self, ctx: click.Context) -> Any:
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"there is no terminal to ask for the password: set {self.envvar}")
+        return super().prompt_for_value(ctx)
 
 
 @click.group(no_args_is_help=True)
@@ -41,7 +53,9 @@ def list_users(users: tuple[str, ...], connection: ConnectionOptions, output: Ou
 
 @command.command("set")
 @click.argument("user")
-@click.password_option("--new-password", envvar="KWIRE_NEW_PASSWORD", help="Default: it is asked for.")
+@click.password_option(
+    "--new-password", envvar="KWIRE_NEW_PASSWORD", cls=_AskedFor, help="Default: it is asked for on the terminal."
+)
 @_mechanism
 @click.option("--iterations", type=int, default=8_192, show_default=True, help="Of the hash, 4096 to 16384.")
 @_dry_run

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kwire.cli.arguments import key_log_option, redaction, redaction_options, where_option
-from kwire.cli.capture_input import print_remarks
+from kwire.cli.capture_input import print_remarks, status_of
 from kwire.cli.error_report import ExitCode
 from kwire.cli.output import Output
 
@@ -37,7 +37,7 @@ def command(
     \b
         kwire view traffic.pcapng -w 'error != NONE'
     """
-    from kwire.capture import Remark, is_unreadable, read_exchanges
+    from kwire.capture import Remark, read_exchanges
 
     remarks: list[Remark] = []
     exchanges = read_exchanges(
@@ -46,13 +46,13 @@ def command(
     first = next(exchanges, None)
     if first is None:  # a screen could not say why it is empty
         print_remarks(0, remarks, Output(is_table=True, quiet=False, verbose=0))
-        return ExitCode.UNDECODABLE if is_unreadable(0, remarks) else ExitCode.OK
+        return status_of(0, remarks)
     require_terminal()
     from kwire.cli.viewer import Viewer
 
     Viewer(chain([first], exchanges), title=source, where=where).run()
     print_remarks(1, remarks, Output(is_table=True, quiet=False, verbose=0))
-    return ExitCode.OK
+    return status_of(1, remarks)
 
 
 def require_terminal() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kwire.cluster import Distribution
-from kwire.metrics.table import TABLES, Series, Source, named
+from kwire.metrics.table import TABLES, Series, Source, check_sources, named
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -22,6 +22,7 @@ def instrument(*producers: Source, meter: Meter) -> None:
 
     OpenTelemetry has no observable histogram: two counters take its place, `..._sum` and `..._count`.
     """
+    check_sources(producers)
     for role, (kind, table) in TABLES.items():
         of_kind = [source for source in producers if isinstance(source.collect_metrics(), kind)]
         if of_kind:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kwire.cluster import Distribution
 from kwire.cluster.metrics import BOUNDS
 from kwire.errors import ConfigurationError
-from kwire.metrics.table import TABLES, Series, Source, Value, named
+from kwire.metrics.table import TABLES, Series, Source, Value, check_sources, named
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 class Collector:
     """Reads the metrics of clients at each scrape. Use one per process: a registry accepts each series once.
 
-    The names of the series begin with kwire_ and what it is: producer, consumer, share_consumer, queue, queue_tracker.
-    The label `client` is the client_id.
+    The names of the series begin with kwire_ and what it is: producer, consumer, share_consumer, admin, queue,
+    queue_tracker. The label `client` is the client_id.
     """
 
     def __init__(self, *producers: Source) -> None:
+        check_sources(producers)
         self._producers = list(producers)
 
     def add(self, producer: Source) -> None:
+        check_sources([producer])
         self._producers.append(producer)
 
     def remove(self, producer: Source) -> None:
@@ -47,7 +49,7 @@ class Collector:
 
 
 def prometheus_text(*producers: Source) -> str:
-    """Return the metrics of these producers in the text format that Prometheus scrapes."""
+    """Return the metrics of these clients in the text format that Prometheus scrapes."""
     library = _library()
     registry = library.CollectorRegistry()
     registry.register(Collector(*producers))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
-from kwire.cluster import BrokerMetrics, Distribution
+from kwire.arguments import wrong_type
+from kwire.cluster import BrokerMetrics, ClusterMetrics, Distribution
 from kwire.consumer.lag import Lag
 from kwire.consumer.metrics import ConsumerMetrics
 from kwire.producer.metrics import ProducerMetrics
@@ -16,12 +17,18 @@ Kind = Literal["counter", "gauge", "histogram"]
 Value = tuple[tuple[str, ...], float | Distribution]  # the values of its labels, and its value
 
 
-Metrics = ProducerMetrics | ConsumerMetrics | ShareConsumerMetrics | ServiceMetrics | TrackerCounters
-_OfCluster = ProducerMetrics | ConsumerMetrics | ShareConsumerMetrics
+Metrics = ProducerMetrics | ConsumerMetrics | ShareConsumerMetrics | ServiceMetrics | TrackerCounters | ClusterMetrics
+
+
+class _OfCluster(Protocol):
+    """The metrics of a client, with those of the cluster as it sees it."""
+
+    @property
+    def cluster(self) -> ClusterMetrics: ...
 
 
 class Source(Protocol):
-    """A producer, a consumer, a queue service or a tracker, of threads or of asyncio."""
+    """A producer, a consumer, an admin client, a queue service or a tracker, of threads or of asyncio."""
 
     @property
     def client_id(self) -> str: ...
@@ -274,6 +281,17 @@ TRACKER_SERIES = (
     ),
 )  # fmt: skip
 
+
+class _Admin(NamedTuple):
+    """An admin client counts nothing of its own."""
+
+    cluster: ClusterMetrics
+
+
+def _of_admin(series: Series) -> Series:
+    return series._replace(read=lambda metrics: series.read(_Admin(metrics)))
+
+
 # By the kind of client, whose name is in the names of the series.
 TABLES: dict[str, tuple[type[Metrics], tuple[Series, ...]]] = {
     "producer": (ProducerMetrics, SERIES),
@@ -281,7 +299,15 @@ TABLES: dict[str, tuple[type[Metrics], tuple[Series, ...]]] = {
     "share_consumer": (ShareConsumerMetrics, SHARE_SERIES),
     "queue": (ServiceMetrics, QUEUE_SERIES),
     "queue_tracker": (TrackerCounters, TRACKER_SERIES),
+    "admin": (ClusterMetrics, tuple(map(_of_admin, _CLUSTER))),
 }
+
+
+def check_sources(sources: Iterable[Source]) -> None:
+    """Raise TypeError for an object without metrics."""
+    for source in sources:
+        if isinstance(source, type) or not hasattr(source, "collect_metrics"):
+            raise wrong_type("a source of metrics", source, "a producer, consumer, admin client, queue or tracker")
 
 
 def named(sources: Iterable[Source]) -> list[tuple[str, Metrics]]:

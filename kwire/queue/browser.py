@@ -126,8 +126,13 @@ class Browser:
         self._service = service
         self._waiter: Waiter = service.waiter
 
-    async def _read(self, topic: str, starts: dict[int, int] | None = None) -> AsyncGenerator[ConsumerRecord, None]:
-        """Iterate over the records of a topic, from these offsets or its beginning, up to where it ends now."""
+    async def _read(
+        self, topic: str, starts: dict[int, int] | None = None, logs: dict[TopicPartition, range] | None = None
+    ) -> AsyncGenerator[ConsumerRecord, None]:
+        """Iterate over the records of a topic, from these offsets or its beginning, up to where it ends now.
+
+        `logs` gets the offsets of each partition.
+        """
         if not topic or not await self._service.setup().exists(topic):
             return
         clock = self._service.clock
@@ -135,6 +140,8 @@ class Browser:
         try:
             keys = [(topic, index) for index in await consumer._partitions(topic)]
             first, ends = await consumer._beginning_offsets(keys), await consumer._end_offsets(keys)
+            if logs is not None:
+                logs.update({key: range(first[key], ends[key]) for key in keys})
             begins = {key: max(first[key], (starts or {}).get(key[1], 0)) for key in keys}
             left = {key for key in keys if begins[key] < ends[key]}
             consumer.assign([(*key, begins[key]) for key in left], ends={key: ends[key] for key in left})
@@ -235,9 +242,11 @@ class Browser:
                     break
         return found
 
-    async def _waiting(self, queue: str, position: dict[int, int]) -> AsyncGenerator[WaitingMessage, None]:
+    async def _waiting(
+        self, queue: str, position: dict[int, int], logs: dict[TopicPartition, range] | None = None
+    ) -> AsyncGenerator[WaitingMessage, None]:
         key = queue.encode()
-        async with aclosing(self._read(await self._service.topic_of(queue), position)) as records:
+        async with aclosing(self._read(await self._service.topic_of(queue), position, logs)) as records:
             async for record in records:
                 if record.key == key:
                     envelope = Envelope.read(record.headers)
@@ -248,10 +257,10 @@ class Browser:
 
     async def stats(self, queue: str) -> QueueStats:
         """Return the numbers of a queue; zeros if nobody has sent it a message yet."""
-        topic = await self._service.topic_of(queue)
         position = await self._position(queue)
         waiting, oldest = 0, None
-        async with aclosing(self._waiting(queue, position)) as messages:
+        logs: dict[TopicPartition, range] = {}
+        async with aclosing(self._waiting(queue, position, logs)) as messages:
             async for message in messages:
                 waiting += 1
                 oldest = message.sent_at_ms if oldest is None else min(oldest, message.sent_at_ms)
@@ -259,16 +268,7 @@ class Browser:
         if self._service.options.backend != "share":
             key = queue.encode()
             in_progress = sum(one.start.key == key for one in (await self._in_progress()).values())
-        consumer = self._service.new_consumer(isolation="read_committed")
-        try:
-            keys: list[TopicPartition] = []
-            if await self._service.setup().exists(topic):
-                keys = [(topic, index) for index in await consumer._partitions(topic)]
-            first, ends = await consumer._beginning_offsets(keys), await consumer._end_offsets(keys)
-        finally:
-            with suppress(KwireError):
-                await consumer._close(5.0)
-        depth = sum(ends[one] - max(first[one], position.get(one[1], 0)) for one in keys)
+        depth = sum(log.stop - max(log.start, position.get(index, 0)) for (_, index), log in logs.items())
         letters = await self.dead_letters(queue, None)
         return QueueStats(queue, waiting, in_progress, len(letters), depth, oldest)
 

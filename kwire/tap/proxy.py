@@ -92,6 +92,8 @@ class Proxy:
         tls_in: Tls | None = None,
         chaos: Chaos | None = None,
         on_remark: Callable[[str], object] = lambda text: None,
+        tick_seconds: float = inf,
+        on_tick: Callable[[int], object] = lambda at_ns: None,
     ) -> None:
         if sasl is not None:
             try:
@@ -110,6 +112,9 @@ class Proxy:
         self._tls_in = tls_in
         self._chaos = chaos
         self._on_remark = on_remark
+        self._tick_seconds = tick_seconds
+        self._on_tick = on_tick
+        self._next_tick = clock.now() + tick_seconds
         self._selector = KafkaSelector(
             clock=clock, tls=tls, reuse_buffers=True, idle_timeout_ms=_IDLE_MS, max_frame_bytes=FRAME_SIZE_MAX,
             reconnect_backoff_ms=0, reconnect_backoff_ms_max=0,
@@ -177,12 +182,19 @@ class Proxy:
         # What was received is on its way before it is decoded and written.
         if self._recorder.has_work and not self._sends:
             self._recorder.work()
+        self._tick()
+
+    def _tick(self) -> None:
+        now = self._clock.now()
+        if now >= self._next_tick:  # those that were missed, as while the machine slept, are left out
+            self._next_tick = now + self._tick_seconds - (now - self._next_tick) % self._tick_seconds
+            self._on_tick(self._now_ns())
 
     def _wait(self, timeout: float | None) -> float | None:
         if self._recorder.has_work:
             return 0.0
         now = self._clock.now()
-        until = [*self._closing.values(), *(link.late[0][0] for link in self._late if link.late)]
+        until = [self._next_tick, *self._closing.values(), *(link.late[0][0] for link in self._late if link.late)]
         if self._closing or self._paused:
             until.append(now + 0.01)
         until = [at for at in until if at < inf]

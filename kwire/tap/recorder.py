@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections import deque
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from kwire.capture import CapturedConnection, CapturedFrame, Exchange, ExchangeDecoder, RequestPair
 from kwire.capture.exchange import mask_captured
@@ -15,12 +18,14 @@ from kwire.capture.pcapng import CaptureWriter, WrittenConnection
 from kwire.capture.secrets import Redaction
 from kwire.errors import ConfigurationError
 
+_fcntl: Any = import_module("fcntl") if os.name == "posix" else None
+
 
 class CaptureFiles:
     """A capture in a file, or in a row of files: at `rotate_bytes` the file gets a number, and a new one begins.
 
     Of numbered files the newest `keep` stay. The newest traffic is always in `path`. The files of an earlier run count:
-    its last one gets the next number.
+    its last one gets the next number. A file is locked while it is written, so that no other tap empties it.
     """
 
     def __init__(self, path: str | Path, redaction: Redaction, *, rotate_bytes: int | None, keep: int | None) -> None:
@@ -29,10 +34,12 @@ class CaptureFiles:
         self._keep = keep
         self._number = 0
         try:
-            if rotate_bytes is not None and self._path.exists():
+            self._file = self._locked_file()
+            if rotate_bytes is not None and os.fstat(self._file.fileno()).st_size:
                 self._number = self._last_number()
-                self._set_aside()
-            self._file = self._new_file()
+                self._begin_next()
+            if _is_regular(self._file):
+                self._file.truncate(0)
         except OSError as error:
             raise ConfigurationError(f"the capture {self._path} cannot be written: {error.strerror}") from None
         masked = [
@@ -44,9 +51,7 @@ class CaptureFiles:
         """Write what was collected, and begin the next file if this one is full."""
         self.writer.flush()
         if self._rotate_bytes is not None and self.writer.size >= self._rotate_bytes:
-            self._file.close()
-            self._set_aside()
-            self._file = self._new_file()
+            self._begin_next()
             self.writer.next_file(self._file, connections)
 
     def close(self) -> None:
@@ -55,10 +60,15 @@ class CaptureFiles:
         finally:
             self._file.close()
 
-    def _set_aside(self) -> None:
-        """Give the file the next number, and remove the one that is too many."""
+    def _begin_next(self) -> None:
+        """Give the file the next number, remove the one that is too many, and open a new one."""
         self._number += 1
+        full = self._file
+        if _fcntl is None:
+            full.close()  # Windows renames no open file
         self._path.rename(self._numbered(self._number))
+        self._file = self._locked_file()
+        full.close()  # only now: its lock keeps another tap from emptying it before it has its number
         if self._keep is not None and self._number > self._keep:
             self._numbered(self._number - self._keep).unlink(missing_ok=True)
 
@@ -70,8 +80,35 @@ class CaptureFiles:
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.stem}.{number}{self._path.suffix}")
 
-    def _new_file(self) -> BinaryIO:
-        return self._path.open("wb", buffering=0)
+    def _locked_file(self) -> BinaryIO:
+        """Open the file at its end, and lock it until it is closed."""
+        file = self._path.open("ab", buffering=0)
+        if _is_regular(file) and not (_lock(file) and self._is_at_path(file)):
+            file.close()
+            raise ConfigurationError(
+                f"the capture {self._path} is being written by another tap",
+                remedy="give each tap a file of its own, or end the other one first",
+            )
+        return file
+
+    def _is_at_path(self, file: BinaryIO) -> bool:
+        """Return False if another tap has given the file its number since it was opened."""
+        return self._path.exists() and os.path.samestat(os.fstat(file.fileno()), self._path.stat())
+
+
+def _is_regular(file: BinaryIO) -> bool:
+    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Lock a file until it is closed, where there are locks. Return False if somebody else has it locked."""
+    if _fcntl is None:
+        return True
+    try:
+        _fcntl.flock(file, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
+    except OSError as error:  # another one: a file system without locks
+        return not isinstance(error, BlockingIOError)
+    return True
 
 
 class Recorder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from os import PathLike
 from pathlib import Path
 
@@ -44,6 +45,8 @@ class Tap(BackgroundServer):
         chaos: Sequence[Rule] = (),
         seed: int = 0,
         on_remark: Callable[[str], object] = lambda text: None,
+        tick_seconds: float = inf,
+        on_tick: Callable[[int], object] = lambda at_ns: None,
     ) -> None:
         """Begin to listen.
 
@@ -60,6 +63,7 @@ class Tap(BackgroundServer):
         tls_in         certificate and key for TLS towards clients
         chaos, seed    rules that disturb the traffic, and the seed of their chances
         on_remark      gets news of listeners, and why connections failed
+        tick_seconds   call `on_tick` with the time (ns since 1970) at each such time, on the tap's thread
 
         Raises ConnectError if the address is not available, and ConfigurationError for options that make no sense.
         """
@@ -75,6 +79,7 @@ class Tap(BackgroundServer):
         self._proxy = Proxy(
             brokers, self._recorder, clock, listen=listen, advertise=advertise, tls=tls, sasl=sasl, tls_in=tls_in,
             chaos=Chaos(chaos, seed) if chaos else None, on_remark=on_remark,
+            tick_seconds=tick_seconds, on_tick=on_tick,
         )  # fmt: skip
         if record is not None:
             try:  # only now: a tap that cannot listen must leave an earlier capture as it is

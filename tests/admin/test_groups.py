@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import confluent_kafka
 import pytest
 
-from kwire import Admin, Producer
+from kwire import Admin, Producer, ShareConsumer
 from kwire.admin import NewTopic
 from kwire.admin.groups import Group, GroupListing, Move
 from kwire.broker import Cluster, Delay
@@ -109,6 +110,35 @@ def test_lag_counts_from_what_is_committed(cluster: Cluster, admin: Admin) -> No
         [(0, 4, 10, 6), (1, 4, 10, 6), (2, 4, 10, 6)],
     )
     assert admin.groups.lag_many(["behind", "nowhere"]).ok.keys() == {"behind"}
+
+
+def test_a_coordinator_that_is_silent_takes_no_time_from_the_groups_of_another() -> None:
+    """A classic group is found after three requests, a share group after two."""
+    with Cluster(2, topics={"paid": 1}) as running, Admin(running.bootstrap) as admin:
+        for number in range(20):
+            admin.groups.set_offsets(f"g{number}", {("paid", 0): 0}).check()
+        with ExitStack() as stack:
+            for number in range(6):
+                consumer = stack.enter_context(ShareConsumer(running.bootstrap, group=f"s{number}"))
+                consumer.subscribe(["paid"])
+                consumer.poll(timeout=0.1)
+            leader = running.leader("paid", 0)
+            listed = admin.groups.list()
+            silent = next(one.id for one in listed if one.coordinator != leader)
+            names = [silent, *(one.id for one in listed if one.coordinator == leader)]
+            types = {one.id: one.type for one in listed}
+            admin.groups.describe_many(names).check()  # the coordinators are known
+            running.freeze(3 - leader)
+            try:
+                described = admin.groups.describe_many(names, timeout=2.0)
+                lags = admin.groups.lag_many(names, timeout=2.0)
+            finally:
+                running.thaw(3 - leader)
+    assert {name: one.type for name, one in described.ok.items()} == {name: types[name] for name in names[1:]}
+    assert {"classic", "share"} <= {one.type for one in described.ok.values()}
+    assert isinstance(described.errors[silent], RequestTimeoutError)
+    assert list(lags.ok) == names[1:]
+    assert isinstance(lags.errors[silent], RequestTimeoutError)
 
 
 @pytest.fixture(scope="module")

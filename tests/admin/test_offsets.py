@@ -10,7 +10,7 @@ import pytest
 from kwire import Admin, Producer
 from kwire.admin import NewTopic
 from kwire.broker import Cluster
-from kwire.errors import ConfigurationError, RequestTimeoutError, TopicError
+from kwire.errors import BrokerError, ConfigurationError, ErrorCode, RequestTimeoutError, TopicError
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -46,6 +46,19 @@ def test_records_before_a_time_are_deleted(admin: Admin) -> None:
     starts = admin.records.delete_before("t", NEW_YEAR + timedelta(hours=4))
     assert starts.check() == {("t", 0): 4, ("t", 1): 0}
     assert admin.records.delete({("t", 0): -1})["t", 0] == 10
+
+
+def test_records_beyond_the_end_are_not_deleted(admin: Admin) -> None:
+    """The usual remedy for the code is for a consumer."""
+    error = admin.records.delete({("t", 1): 1}).errors["t", 1]
+    assert isinstance(error, BrokerError)
+    assert error.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert str(error) == (
+        "OFFSET_OUT_OF_RANGE (1): the offset is beyond the end of the partition [DeleteRecords, topic t, partition 1]: "
+        "give at most its latest offset, or delete all records"
+    )
+    with pytest.raises(ConfigurationError, match="give an offset, or -1"):
+        admin.records.delete({("t", 1): 2**63})
 
 
 @pytest.mark.parametrize(

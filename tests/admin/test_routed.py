@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from kwire.admin.routed import RoutedRequests
+from kwire.admin.routed import NextRequest, RoutedRequests
 from kwire.cluster import Backoff, PendingRequest, Snapshot, ToCoordinator, ToLeader
 from kwire.errors import (
     BrokerError,
@@ -19,6 +19,7 @@ from kwire.errors import (
 from kwire.protocol import Response
 from kwire.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kwire.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from kwire.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tests.cluster.snapshots import metadata, snapshot
 from tests.consumer.world import FakeView
 
@@ -137,6 +138,34 @@ def test_a_partition_that_was_added_meanwhile_is_found() -> None:
     view.snapshot = Snapshot().updated(metadata({"t": [(1, 7), (2, 7)]}), 101.0)
     (sent,) = machine.turn(101.0, view)
     assert sent.route == ToLeader("t", 1)
+
+
+def test_a_silent_coordinator_keeps_no_other_group_from_its_next_request() -> None:
+    def is_after(error: KwireError) -> bool:
+        return isinstance(error, BrokerError) and error.code == ErrorCode.GROUP_ID_NOT_FOUND
+
+    machine: RoutedRequests[str, str] = RoutedRequests(
+        {group: ToCoordinator(group) for group in ("silent", "other", "failed")}, DeleteGroupsRequest,
+        lambda group, version: DeleteGroupsRequest(groups_names=[group]), parse,
+        timeout=5.0, backoff=Backoff(100, 1_000), random=Random(1),
+        others=[NextRequest(
+            DescribeGroupsRequest, lambda group, version: DescribeGroupsRequest(groups=[group]),
+            lambda group, response, in_doubt: "described", is_after,
+        )],
+    )  # fmt: skip
+    view: Any = View()
+    silent, other, failed = machine.turn(0.0, view)
+    other.on_done(response(ErrorCode.GROUP_ID_NOT_FOUND), 1.0)
+    failed.on_done(response(ErrorCode.NON_EMPTY_GROUP), 1.0)
+    (second,) = machine.turn(1.0, view)
+    assert (second.api, second.route) == (DescribeGroupsRequest, ToCoordinator("other"))
+    second.on_done(DescribeGroupsResponse(groups=[]), 1.0)
+    assert not machine.future.done()
+    silent.on_done(RequestTimeoutError("no response"), 5.0)
+    results = machine.future.result(0)
+    assert results["other"] == "described"
+    assert isinstance(results["failed"], BrokerError)
+    assert isinstance(results["silent"], RequestTimeoutError)
 
 
 def test_a_silent_coordinator_is_a_timeout_with_the_last_error() -> None:

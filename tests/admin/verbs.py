@@ -6,7 +6,9 @@ from kwire import Admin
 from kwire.admin.noun import Noun
 
 # These are about the client, not the cluster: tests/cluster/test_telemetry.py and tests/live/test_telemetry.py.
-OF_THE_CLIENT = {"add_metric", "client_instance_id", "close", "metrics", "on_cluster_event", "remove_metric"}
+OF_THE_CLIENT = {
+    "add_metric", "client_instance_id", "close", "collect_metrics", "metrics", "on_cluster_event", "remove_metric",
+}  # fmt: skip
 
 
 def verbs_of(admin: Admin) -> list[str]:

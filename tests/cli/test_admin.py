@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,7 +115,10 @@ def test_configs(cluster: Cluster) -> None:
         (["acls", "add", "--allow", "User:a", "--operation", "read", "--resource", "topic"], "give --name"),
         (["partitions", "reassign", "orders=1"], "write TOPIC:NUMBER"),
         (["records", "delete", "orders:0=all"], "give an offset, or end"),
+        (["records", "delete", f"orders:0={2**63}"], "give an offset, or end"),
+        (["records", "delete", f"orders:0={'9' * 5000}"], "give an offset, or end"),
         (["quotas", "set", "--user", "a", "producer_byte_rate=much"], "give a number, or none"),
+        (["users", "set", "alice"], "there is no terminal to ask for the password: set KWIRE_NEW_PASSWORD"),
     ],
 )
 def test_wrong_arguments_name_the_remedy(cluster: Cluster, args: list[str], said: str) -> None:
@@ -241,6 +245,22 @@ def test_client_metrics(cluster: Cluster) -> None:
     assert len(on(cluster, "client-metrics", "list").lines()) == 1
     assert on(cluster, "client-metrics", "delete", "lags").code == 0
     assert on(cluster, "client-metrics", "list").lines() == []
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["groups", "describe", "g"], ["groups", "lag", "g", "h"], ["groups", "delete", "g"],
+        ["transactions", "describe", "x"], ["records", "delete", "t:0=1"],
+    ],
+)  # fmt: skip
+def test_without_a_broker_commands_about_several_things_exit_as_the_others(args: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        bootstrap = f"127.0.0.1:{closed.getsockname()[1]}"
+    ran = run(*args, "-b", bootstrap, "--timeout", "0.5")
+    assert ran.code == 3
+    assert "kwire: no broker could be reached in time\n  at:  " in ran.stderr
+    assert "nothing listens there: check the port and that the broker runs" in ran.stderr
 
 
 def test_users_and_quotas(cluster: Cluster) -> None:

@@ -244,3 +244,11 @@ def test_a_time_before_the_calendar_is_its_beginning() -> None:
     with Cluster(1, topics={"t": 1}) as cluster:
         ran = run("consume", "t", "-b", cluster.bootstrap, "-o", "@-99999999999d", "-e", "-q")
     assert (ran.code, ran.stdout, ran.stderr) == (0, "", "")
+
+
+def test_ctrl_c_while_a_class_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str) -> None:
+        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
+
+    monkeypatch.setattr("kwire.cli.app.importlib.import_module", interrupted)
+    assert run("stats", "--help").code == 130

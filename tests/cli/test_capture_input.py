@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kwire.broker import Cluster
+from kwire.protocol.messages.heartbeat import HeartbeatResponse
 from tests.capture.captures import CLIENT, Talk, pcap, timed
+from tests.capture.test_pairing import Exchanged, talked
 from tests.cli.running import run
 from tests.lint.test_statistics import BEAT
 from tests.lint.traffic import Traffic
@@ -61,6 +64,62 @@ def test_a_capture_without_traffic_has_no_exchange(tmp_path: Path, command: str)
     code, text = run_on(path, command)
     assert code == 0
     assert "no Kafka exchange is in the capture" in text
+
+
+def beats(segment_bytes: int = 20) -> list[bytes]:
+    """Return the packets of six exchanges; a request has two packets."""
+    said: list[Exchanged] = [(BEAT, 4, HeartbeatResponse(error_code=0))] * 6
+    return talked(Talk(segment_bytes=segment_bytes).opened(), said, first_id=1).packets
+
+
+DAMAGED = {
+    "the file ends inside packet": pcap(timed(beats()))[:-3],
+    "a frame is cut off: 11 bytes were not captured": pcap(timed([*beats()[:4], *beats()[5:]])),
+    "frames are cut off": pcap(timed(beats(1000), snapshot=80)),
+}
+LOSSY = {name: words for name, words in COMMANDS.items() if name not in ("view", "replay")}
+LOSSY["report"] = ["pipeline", "report", "FILE", "-o", "PAGE"]
+
+
+@pytest.mark.parametrize("says", DAMAGED)
+@pytest.mark.parametrize("command", LOSSY)
+def test_lost_bytes_are_an_error_of_each_command(tmp_path: Path, command: str, says: str) -> None:
+    """What could be read is shown all the same."""
+    path = tmp_path / "damaged.pcap"
+    path.write_bytes(DAMAGED[says])
+    files = {"FILE": str(path), "PAGE": str(tmp_path / "page.html")}
+    ran = run(*(files.get(word, word) for word in LOSSY[command]), "-q")
+    assert ran.code == 4
+    assert says in ran.stderr
+    assert command in ("lint", "diff") or ran.stdout or Path(files["PAGE"]).exists()
+
+
+def test_lint_says_what_is_lost_beside_a_report_for_programs(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.pcap"
+    path.write_bytes(DAMAGED["frames are cut off"])
+    for options in (["--junit"], ["--sarif"], ["--fail-on", "never"]):
+        ran = run("lint", str(path), *options)
+        assert ran.code == 4
+        assert "frames are cut off" in ran.stderr
+
+
+@pytest.mark.parametrize("command", LOSSY)
+def test_a_capture_may_end_within_a_frame(tmp_path: Path, command: str) -> None:
+    """It was ended while a client or a broker wrote: nothing of it was lost."""
+    path = tmp_path / "ended.pcap"
+    path.write_bytes(pcap(timed(beats()[:-2])))
+    files = {"FILE": str(path), "PAGE": str(tmp_path / "page.html")}
+    ran = run(*(files.get(word, word) for word in LOSSY[command]), "-q")
+    assert (ran.code, ran.stderr) == (0, "")
+
+
+def test_a_replay_of_a_damaged_capture_is_not_all_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.pcap"
+    path.write_bytes(DAMAGED["the file ends inside packet"])
+    with Cluster(1) as cluster:
+        ran = run("replay", str(path), "--to", cluster.bootstrap, "-w", "api == Fetch")
+    assert ran.code == 4
+    assert "0 requests sent" in ran.stderr
 
 
 def test_reports_say_why_nothing_was_read(encrypted: Path) -> None:

@@ -345,6 +345,31 @@ def test_a_second_signal_exits_at_once(number: signal.Signals) -> None:
         assert process.wait(SECONDS) == 130
 
 
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+from kwire.cli import main
+
+class Interrupt(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+main(["stats", "--help"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "code"), [("click", -signal.SIGINT), ("kwire.cli.app", -signal.SIGINT), ("kwire.cli.stats", 130)]
+)
+def test_ctrl_c_while_a_command_starts(module: str, code: int) -> None:
+    """A shell shows 130 of both."""
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, module]
+    ran = subprocess.run(command, capture_output=True, env=environment(), timeout=30, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr.strip()) == (code, b"", b"")
+
+
 @ENDS
 def test_a_signal_in_produce_delivers_what_was_read(cluster: Cluster, number: signal.Signals) -> None:
     with started("produce", "t", "--report", "-X", "linger_ms=0", KWIRE_BOOTSTRAP=cluster.bootstrap) as process:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -176,6 +177,37 @@ def test_the_producers_for_threads_and_asyncio(cluster: Cluster) -> None:
         found = samples(asyncio.run(main()))
     for client in ("async", "threads"):
         assert found["kwire_producer_records_acknowledged_total", client] == 1
+
+
+def test_the_admin_clients_for_threads_and_asyncio(cluster: Cluster) -> None:
+    async def main() -> str:
+        async with kwire.aio.Admin(cluster.bootstrap, client_id="async") as awaited:
+            await awaited.topics.list()
+            return await asyncio.to_thread(prometheus_text, awaited, admin)
+
+    with kwire.Admin(cluster.bootstrap, client_id="threads") as admin:
+        admin.topics.list()
+        found = samples(asyncio.run(main()))
+        reader = InMemoryMetricReader()
+        provider = MeterProvider([reader])
+        instrument(admin, meter=provider.get_meter("test"))
+        data = reader.get_metrics_data()
+        provider.shutdown()
+    asked = {label for (name, *labels) in found if name == "kwire_admin_broker_requests_total" for label in labels}
+    assert asked >= {"async", "threads"}
+    assert data is not None
+    assert "kwire.admin.broker_requests" in {one.name for one in data.resource_metrics[0].scope_metrics[0].metrics}
+
+
+@pytest.mark.parametrize("wrong", ["producer", None, kwire.Producer])
+def test_what_has_no_metrics_is_refused(wrong: Any) -> None:
+    """Not at the first scrape, which nobody watches."""
+    for refused in (
+        lambda: prometheus_text(wrong), lambda: Collector(Fixed(), wrong), lambda: Collector().add(wrong),
+        lambda: instrument(wrong, meter=MeterProvider().get_meter("test")),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match="give a producer, consumer, admin client, queue or tracker"):
+            refused()
 
 
 def test_the_libraries_are_imported_on_first_use() -> None:

@@ -12,6 +12,7 @@ from kwire.broker import Refuse
 from kwire.errors import ErrorCode, KwireError
 from kwire.protocol import ApiKey
 from kwire.queue import QueueStats, Service
+from kwire.queue.browser import Browser
 from kwire.queue.envelope import read_number
 from tests.queue.worlds import LEASE_MS, World, payloads, put, take
 from tests.waiting import wait_until
@@ -155,6 +156,22 @@ def test_q96_peek_and_stats_take_no_messages(either: World) -> None:
         assert stats.waiting <= 3
     assert service.stats("other").waiting == 1
     assert service.stats("other").oldest_waiting_ms is not None
+
+
+def test_q96_stats_are_of_one_moment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = world.service()
+    put(service, "jobs", b"one", b"two")
+    read = Browser._in_progress
+
+    async def send_meanwhile(self: Browser) -> Any:
+        put(service, "jobs", b"three")
+        return await read(self)
+
+    monkeypatch.setattr(Browser, "_in_progress", send_meanwhile)
+    stats = service.stats("jobs")
+    assert (stats.waiting, stats.depth) == (2, 2)
+    stats = service.stats("jobs")
+    assert (stats.waiting, stats.depth) == (3, 3)
 
 
 def test_q96_explain_says_where_a_message_is(world: World) -> None:

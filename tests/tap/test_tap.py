@@ -18,6 +18,7 @@ import pytest
 import kwire
 from kwire.broker import Cluster
 from kwire.capture import Exchange, Remark, read_exchanges
+from kwire.capture.secrets import MASKED
 from kwire.errors import ConfigurationError, ConnectError, KwireError
 from kwire.protocol.headers import encode_request
 from kwire.protocol.messages.api_versions import ApiVersionsRequest
@@ -214,6 +215,53 @@ def test_a_second_run_goes_on_with_the_numbers(tmp_path: Path) -> None:
     assert exchanges_of(path) == []
     assert found.pop("t.pcapng").startswith(b"\x0a\x0d\x0d\x0a")
     assert found == {"t.10.pcapng": b"old", "t.11.pcapng": b"newest", "t.x.pcapng": b"no"}
+
+
+@pytest.mark.parametrize("rotate_bytes", [None, 1 << 20])
+def test_a_file_that_another_tap_writes_is_left_to_it(tmp_path: Path, rotate_bytes: int | None) -> None:
+    path, link = tmp_path / "t.pcapng", tmp_path / "link.pcapng"
+    link.symlink_to(path)
+    with Cluster(1, topics={"t": 1}) as cluster:
+        with Tap(cluster.bootstrap, record=path, rotate_bytes=rotate_bytes) as tap:
+            for name in (path, link):
+                with pytest.raises(ConfigurationError, match="is being written by another tap"):
+                    Tap(cluster.bootstrap, record=name, rotate_bytes=rotate_bytes)
+            ran = run("record", str(path), "-b", cluster.bootstrap, "--exec", "true")
+            assert ran.code == 2
+            assert "is being written by another tap\n  do:  give each tap a file of its own" in ran.stderr
+            assert len(send_and_read(tap.address, 10)) == 10
+        assert "Produce" in [one.api_name for one in exchanges_of(path)]
+        assert sorted(tmp_path.iterdir()) == [link, path], "nothing was renamed"
+        with Tap(cluster.bootstrap, record=path):
+            pass
+    assert exchanges_of(path) == [], "a file is free after its tap"
+
+
+def test_a_full_file_is_locked_until_it_has_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.pcapng"
+    refused: list[ConfigurationError] = []
+    rename = Path.rename
+
+    def begin_another(self: Path, target: Path) -> Path:
+        with pytest.raises(ConfigurationError) as caught:
+            CaptureFiles(path, MASKED, rotate_bytes=None, keep=None)
+        refused.append(caught.value)
+        return rename(self, target)
+
+    first = CaptureFiles(path, MASKED, rotate_bytes=1, keep=None)
+    size = path.stat().st_size
+    monkeypatch.setattr(Path, "rename", begin_another)
+    first.flush([])
+    first.close()
+    assert [one.stat().st_size for one in (path, tmp_path / "t.1.pcapng")] == [size, size]
+    assert len(refused) == 1
+
+
+def test_taps_share_a_device() -> None:
+    files = [CaptureFiles(os.devnull, MASKED, rotate_bytes=None, keep=None) for _ in range(2)]
+    assert all(one.writer.size for one in files)
+    for one in files:
+        one.close()
 
 
 def test_chaos_is_the_same_for_the_same_seed() -> None:

@@ -59,7 +59,11 @@ def print_capture(
             continue
         if not filters.accepts_decoded(one):
             continue
-        has_problem |= bool(one.problems)
+        has_problem |= any(
+            decoded.problems
+            for frame, decoded in ((found.request, one.request), (found.response, one.response))
+            if decoded is not None and not (frame and frame.missing)  # a remark is about these
+        )
         counts.add(one)
         if output.is_table:
             table.show(one)
