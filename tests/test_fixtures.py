@@ -142,6 +142,7 @@ def test_requests(name: str) -> None:
     check_each(check_request, BY_API[name])
 
 
+@pytest.mark.slow
 @each_api
 def test_responses(name: str) -> None:
     check_each(check_response, BY_API[name])

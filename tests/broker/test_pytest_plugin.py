@@ -9,7 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.programs
 
 
 def run(folder: Path, source: str) -> tuple[dict[str, int], str]:

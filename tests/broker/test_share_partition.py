@@ -324,6 +324,7 @@ class TestLogStart:
         assert acquire(share, (50, 54)) == [(50, 54, 1)]
 
 
+@pytest.mark.slow
 def test_no_record_is_lost_and_none_has_two_owners() -> None:
     """Random members, acknowledgements and expiries: each record ends accepted by the one who had its lock."""
     for seed in range(30):

@@ -64,7 +64,8 @@ def test_confluent_accepts_everything_once(start: StartCluster) -> None:
         polled = consumer.poll(PATIENCE_SECONDS)
         assert polled, f"only {len(seen)} of {COUNT}"
         seen += [message.value() for message in polled if message.error() is None]
-    assert not any(consumer.commit_sync().values())
+    committed = consumer.commit_sync()
+    assert not any(committed.values())
     consumer.close()
     assert sorted(seen) == sorted(values)
     lags = cluster.call(
@@ -74,7 +75,7 @@ def test_confluent_accepts_everything_once(start: StartCluster) -> None:
             if (saved := state.share_states.get(key)) is not None
         ]
     )
-    assert lags == [0, 0, 0]
+    assert lags == [0, 0, 0], committed
 
 
 def test_confluent_goes_on_where_a_former_leader_was(start: StartCluster) -> None:

@@ -142,6 +142,7 @@ PEERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "marker_ms"), [(1, 10), (2, 0)])
 @pytest.mark.parametrize("job", PEERS)
 def test_commit_abort_offsets_and_fencing(

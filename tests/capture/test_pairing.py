@@ -115,6 +115,7 @@ def test_a_complete_connection() -> None:
         assert frame.latency_ns is None or 1_000_000 <= frame.latency_ns <= 8_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment_bytes", [1, 7, 100, 60_000])
 def test_segments_of_any_size(segment_bytes: int) -> None:
     frames, _ = read(talked(Talk(segment_bytes=segment_bytes).opened()).closed().packets)
@@ -235,6 +236,7 @@ def test_one_direction_only() -> None:
     assert {frame.api for frame in frames} == {None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_lost_repeated_and_reordered_packets(seed: int) -> None:
     """Drop packets: every frame that is read was sent, and only frames in the dropped packets are missing."""

@@ -55,6 +55,7 @@ def test_an_id_is_of_one_message() -> None:
     assert "2 lines" in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_file", [False, True])
 def test_a_tracker_process_redelivers_and_ends_on_sigterm(tmp_path: Path, has_file: bool) -> None:
     """A file's address goes before that of the environment, and -X before the file."""

@@ -80,6 +80,7 @@ async def until(pilot: Pilot[None], is_so: Callable[[], bool]) -> None:
     raise AssertionError("it did not come about")
 
 
+@pytest.mark.slow
 def test_a_list_and_both_messages(capture: Path) -> None:
     async def steps(pilot: Pilot[None], app: Viewer) -> None:
         await until(pilot, lambda: len(app.shown) == 41)

@@ -85,6 +85,7 @@ def refreshed(topics: int, partitions: int) -> Refreshes:
     return refreshes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("few", "many"), [((1, 2_000), (1, 10_000)), ((20, 100), (100, 100))])
 def test_cost_of_a_refresh_is_in_proportion(few: tuple[int, int], many: tuple[int, int]) -> None:
     small, large = refreshed(*few), refreshed(*many)
@@ -113,6 +114,7 @@ def collections(action: Callable[[], object]) -> int:
     return len(seen) // 2
 
 
+@pytest.mark.slow
 def test_the_collector_has_little_to_do() -> None:
     """The collector runs after a number of new objects, and over all objects after some time."""
     refreshes = Refreshes(200, 100)

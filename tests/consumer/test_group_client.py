@@ -1006,6 +1006,7 @@ _COORDINATED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "state", ["joining", "syncing", "in hand", "revoking", "committed offsets", "fenced", "stale", "assigning"]
 )

@@ -468,6 +468,7 @@ def happen(cluster: GroupCluster, member: MemberWorld, event: str, protocol: str
             member.view.snapshot = Snapshot()
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("event", EVENTS)

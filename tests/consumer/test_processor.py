@@ -532,6 +532,7 @@ def test_partitions_are_paused_when_enough_waits(cluster: Cluster) -> None:
     assert committed(cluster)[0] == 3_000
 
 
+@pytest.mark.slow
 def test_s42_a_call_that_is_stuck_stalls_neither_other_partitions_nor_the_membership() -> None:
     """S42 (sarama #1608): for many sessions and poll intervals, with more records than may wait."""
     stuck, lost = threading.Event(), list[Any]()

@@ -101,6 +101,7 @@ def test_a_slow_name_server(cluster: Cluster) -> None:
     assert "to resolve" in told(examined(f"kafka:{port}", resolver=Slow()), "D05")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bootstrap", "says"),
     [

@@ -219,6 +219,7 @@ FAULTS: dict[str, Callable[[str], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", list(FAULTS))
 def test_faults_of_a_real_client_are_found(id: str, tmp_path: Path) -> None:
     with recording(tmp_path) as (bootstrap, lint):

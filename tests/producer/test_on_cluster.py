@@ -67,6 +67,7 @@ EFFECTS: list[Effect] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_sequence", list(FirstSequence), ids=lambda value: value.name)
 @pytest.mark.parametrize("effect", EFFECTS, ids=str)
 def test_a_failure_neither_loses_nor_duplicates_nor_reorders(effect: Effect, first_sequence: FirstSequence) -> None:

@@ -229,6 +229,7 @@ def test_failures_of_the_first_request(protocol: str) -> None:
         assert job.fatal + job.aborted <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_failures_of_writes(protocol: str) -> None:
     effects = [effect for effect in EFFECTS if not isinstance(effect, Refuse)]

@@ -224,6 +224,7 @@ def test_q75_ctrl_c_does_not_wait_for_a_call_that_hangs(world: World) -> None:
     assert message.deliveries == 2
 
 
+@pytest.mark.slow
 def test_q75_a_forked_child_gets_no_messages_of_its_parent_and_closes_at_once(either: World) -> None:
     put(either.service(), "jobs", *(b"%d" % number for number in range(5)))
     process = program(

@@ -332,6 +332,7 @@ def test_others_run_meanwhile(codec: Compression, way: str) -> None:
         assert has_run()
 
 
+@pytest.mark.slow
 @each_codec
 def test_calls_are_for_blocks(codec: Compression) -> None:
     """Reading takes at most a dozen calls for each 32 KiB, the smallest block that any codec has: none by the bytes."""

@@ -94,6 +94,7 @@ CONVERSIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "magic"), CONVERSIONS, ids=lambda part: part.name if isinstance(part, Case) else None)
 def test_converted(case: Case, magic: int) -> None:
     records = seen(decode_batches(convert(bytes.fromhex(SAMPLES[case.name]), magic)))

@@ -387,6 +387,7 @@ def check_memory_of_records() -> None:
     assert traced() < 1_000_000
 
 
+@pytest.mark.slow
 @needs_c
 def test_memory_of_records_is_reused_until_the_last_iterator_ends() -> None:
     run_in_new_process(check_memory_of_records)

@@ -46,6 +46,7 @@ def test_encode(given: list[NewRecord], base_timestamp: int) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", LISTS.values(), ids=LISTS)
 def test_encode_and_decode_lists(given: list[NewRecord]) -> None:
     encoded = speedups().encode_records(given, NOON)

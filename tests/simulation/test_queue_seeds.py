@@ -26,6 +26,7 @@ def test_a_tracker_waits_while_a_transaction_hides_its_tick() -> None:
     check("queue-consumer", 810_150)
 
 
+@pytest.mark.slow
 def test_a_fault_explains_an_error() -> None:
     """The markers topic was forbidden: consumers said so."""
     check("queue-lease", 810_052)

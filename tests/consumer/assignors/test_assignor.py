@@ -214,6 +214,7 @@ def lines_of(name: str, scale: int, subscriptions: int) -> int:
     return lines.count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subscriptions", [1, 10])
 @pytest.mark.parametrize("name", ["range", "roundrobin", "cooperative-sticky"])
 def test_the_cost_of_a_partition_does_not_grow_with_the_group(name: str, subscriptions: int) -> None:
