@@ -130,8 +130,8 @@ def test_a_coordinator_that_is_silent_takes_no_time_from_the_groups_of_another()
             admin.groups.describe_many(names).check()  # the coordinators are known
             running.freeze(3 - leader)
             try:
-                described = admin.groups.describe_many(names, timeout=2.0)
-                lags = admin.groups.lag_many(names, timeout=2.0)
+                described = admin.groups.describe_many(names, timeout=3.0)
+                lags = admin.groups.lag_many(names, timeout=4.0)
             finally:
                 running.thaw(3 - leader)
     assert {name: one.type for name, one in described.ok.items()} == {name: types[name] for name in names[1:]}
