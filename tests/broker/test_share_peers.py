@@ -64,8 +64,8 @@ def test_confluent_accepts_everything_once(start: StartCluster) -> None:
         polled = consumer.poll(PATIENCE_SECONDS)
         assert polled, f"only {len(seen)} of {COUNT}"
         seen += [message.value() for message in polled if message.error() is None]
-    committed = consumer.commit_sync()
-    assert not any(committed.values())
+        # Of acknowledgements that go with a fetch, librdkafka (a preview) drops those of a session that it lost.
+        assert not any(consumer.commit_sync().values())
     consumer.close()
     assert sorted(seen) == sorted(values)
     lags = cluster.call(
@@ -75,7 +75,7 @@ def test_confluent_accepts_everything_once(start: StartCluster) -> None:
             if (saved := state.share_states.get(key)) is not None
         ]
     )
-    assert lags == [0, 0, 0], committed
+    assert lags == [0, 0, 0]
 
 
 def test_confluent_goes_on_where_a_former_leader_was(start: StartCluster) -> None:
