@@ -60,6 +60,7 @@ def test_counts(cluster: Cluster) -> None:
     assert "Produce" in table
 
 
+@pytest.mark.programs
 def test_counts_are_shown_at_their_time(cluster: Cluster) -> None:
     """Not when the next exchange comes: after the last one there is none."""
     command = [sys.executable, "-m", "kwire", "tap", "-b", cluster.bootstrap, "-q", "--stats", "200ms", "-f", "json"]

@@ -15,6 +15,8 @@ import pytest
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.programs
 # Every program that tools/test runs to check, install or build.
 PROGRAMS = ("ruff", "mypy", "basedpyright", "pytest", "python", "gcc")
 
