@@ -156,11 +156,11 @@ class GroupClient(ReportingClient):
     def group_metadata(self) -> GroupMetadata:
         """Return the group and the member at this moment, for `Producer.send_offsets`.
 
-        While the program has records of partitions that were taken away, the generation is -1, which brokers refuse:
+        While the program has records of partitions that were taken away, the generation is 0, which brokers refuse:
         without callbacks the member may be in its group again, and the records are those of another owner.
         """
         generation = self._group_commits().generation
-        return generation._replace(generation_id=-1) if self._lost_in_hand else generation
+        return generation._replace(generation_id=0) if self._lost_in_hand else generation
 
     @property
     def rebalance_pending(self) -> bool:

@@ -512,8 +512,9 @@ class GroupMember(ABC):
         commits = self.context.commits
         # Brokers accept offsets of a transaction that names no member (KIP-447), so a lost one keeps its name there.
         named = member_id or commits.generation.member_id
+        lost = 0 if named else -1  # of an empty group they accept -1 from anybody
         commits.generation = GroupMetadata(
-            self.options.group, epoch if epoch > 0 else -1, named, self.options.instance_id
+            self.options.group, epoch if epoch > 0 else lost, named, self.options.instance_id
         )
 
     def clear_generation(self) -> None:

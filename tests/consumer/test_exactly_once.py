@@ -98,6 +98,21 @@ def test_a_batch_whose_transaction_did_not_begin_is_rewound(cluster: Cluster) ->
     assert written(cluster) == list(range(300))
 
 
+def accepted_generations(producer: Producer) -> list[int]:
+    """Return the generations with which the group g takes offsets from a member that it does not have."""
+    accepted = []
+    for generation in (-1, 0, 1, 5):
+        producer.begin()
+        try:
+            producer.send_offsets({("t", 0): 1}, kwire.GroupMetadata("g", generation, "gone"))
+        except AbortableError:
+            producer.abort()
+        else:
+            producer.commit()
+            accepted.append(generation)
+    return accepted
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_transaction_whose_partitions_were_taken_away_is_not_committed(cluster: Cluster, protocol: str) -> None:
     for partition in range(2):
@@ -166,11 +181,24 @@ def test_a_lost_member_cannot_commit_offsets_in_a_transaction(
         batch = consumer.poll_batch(timeout=PATIENCE)
         producer.begin()
         cluster.add_fault(Refuse(code), api=api)
-        until(lambda: consumer.group_metadata().generation_id < 0)
+        until(lambda: consumer.group_metadata().generation_id == 0)
         with pytest.raises(AbortableError):
             producer.send_offsets(batch.next_offsets(), consumer)
         producer.abort()
     assert cluster.committed("g") == {}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_an_empty_group_takes_offsets_of_a_transaction_from_a_member_that_is_gone(
+    cluster: Cluster, protocol: str
+) -> None:
+    """As Kafka's: so a lost member names the generation 0, which no member has. tests/live asks real brokers."""
+    with Consumer(cluster.bootstrap, **options(protocol)) as consumer:
+        consumer.subscribe(["t"])
+        until(owns(consumer, 2), consumer)
+    with Producer(cluster.bootstrap, transactional_id="x") as producer:
+        assert accepted_generations(producer) == [-1]
+    assert cluster.committed("g") == {("t", 0): 1}
 
 
 @pytest.mark.parametrize(

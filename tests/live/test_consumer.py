@@ -14,6 +14,7 @@ from kwire.cluster import ClientConfig, LoopThread, ToNode
 from kwire.consumer import StartOffset
 from kwire.errors import UnsupportedVersionError
 from kwire.protocol.messages.fetch import FetchRequest, FetchResponse
+from tests.consumer.test_exactly_once import accepted_generations
 from tests.waiting import wait_until
 
 SLOTS = 8  # since Kafka 3.7 the cache has eight shards, each with its part of the slots
@@ -102,6 +103,17 @@ def test_special_places_of_a_log(cluster: KafkaCluster) -> None:
             else:
                 records = consumer.poll(timeout=PATIENCE_S)
                 assert [record.offset for record in records] == list(range(offset, 10)), where
+
+
+def test_an_empty_group_takes_offsets_of_a_transaction_from_a_member_that_is_gone(cluster: KafkaCluster) -> None:
+    """So a lost member names the generation 0, which no member has."""
+    make(cluster, "t", 1)
+    for protocol in ("classic", "consumer") if cluster.version == NEWEST else ("classic",):
+        with Consumer(cluster.bootstrap, group="g", group_protocol=protocol) as consumer:
+            consumer.subscribe(["t"])
+            wait_until(lambda: consumer.poll(timeout=0.1) or consumer.assignment(), PATIENCE_S)
+        with Producer(cluster.bootstrap, transactional_id="x") as producer:
+            assert accepted_generations(producer) == ([] if cluster.version == "2.8.2" else [-1])
 
 
 def test_a_quota_slows_a_member_down_and_costs_it_nothing(cluster: KafkaCluster) -> None:
