@@ -33,6 +33,12 @@ def test_a_fault_explains_an_error() -> None:
 
 
 @pytest.mark.slow
+def test_a_lost_member_commits_nothing_though_its_group_is_empty() -> None:
+    """It was frozen while others took its partitions, and woke when these had died."""
+    check("queue-lease", 1_301_521)
+
+
+@pytest.mark.slow
 def test_processes_are_killed_at_their_steps() -> None:
     """Between START and commit, and wherever else a process waits for a response."""
     steps = Counter[str]()
