@@ -114,11 +114,11 @@ builder_size(const builder_t *builder)
 
 /* Make space for one more item of `size` bytes in an array that doubles. Return 0, or -1 with an exception. */
 int grow(void **array, uint32_t used, uint32_t *capacity, size_t size);
-/* These run no Python code. Return 0, or -1 with an exception and without a change. */
 /* Return headers that `is_sendable` takes, a new reference: names that are no plain text in UTF-8, because they hold
  * other bytes as surrogates, become bytes. NULL with an exception. It may run other code. */
 PyObject *sendable_headers(PyObject *headers);
 int is_sendable(PyObject *headers, Py_ssize_t index, span *name, span *value);
+/* These run no Python code. Return 0, or -1 with an exception and without a change. */
 int builder_put(builder_t *builder, const entry_t *entry, Py_ssize_t counted, size_t capacity_hint);
 /* Append a record that fills neither the builder nor its memory and has the last record's timestamp. Return 1, or 0 if
  * `builder_put` must do it. A record never has more bytes than its upper bound. */

@@ -31,13 +31,15 @@ def open_admin(connection: ConnectionOptions) -> Admin:
 
 def report(errors: Mapping[Any, KwireError]) -> ExitCode:
     """Print the errors of single things, and return the exit code: CONNECTION if all are that no broker was reached."""
-    is_unreached = {exit_code(error) == ExitCode.CONNECTION for error in errors.values()} == {True}
-    for error in errors.values():
-        if is_unreached:
+    if not errors:
+        return ExitCode.OK
+    if all(exit_code(error) == ExitCode.CONNECTION for error in errors.values()):
+        for error in errors.values():
             report_error(error)
-        else:
-            print_error(str(error))
-    return ExitCode.CONNECTION if is_unreached else ExitCode.KAFKA if errors else ExitCode.OK
+        return ExitCode.CONNECTION
+    for error in errors.values():
+        print_error(str(error))
+    return ExitCode.KAFKA
 
 
 def show(rows: Iterable[Mapping[str, Any]], output: Output, *, right: Iterable[str] = ()) -> None:

@@ -56,7 +56,9 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _headers(headers: Any) -> dict[str, str | None]:
-    return {name.encode(errors="surrogateescape").decode(errors="replace"): _text(value) for name, value in headers}
+    from kwire.records.rows import shown_name
+
+    return {shown_name(name): _text(value) for name, value in headers}
 
 
 # -- messages

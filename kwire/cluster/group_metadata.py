@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+# Of a member that lost its partitions. No member has it, so brokers refuse it; an empty group takes -1 from anybody.
+LOST_GENERATION = 0
+
 
 class GroupMetadata(NamedTuple):
     """Who commits offsets: with the member's generation, brokers fence a member that lost its partitions (KIP-447).

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from kwire.arguments import check_timeout
 from kwire.cluster import Backoff, Cluster, GroupMetadata, LoopThread
 from kwire.cluster.dropped import weakly
+from kwire.cluster.group_metadata import LOST_GENERATION
 from kwire.cluster.waiting import BLOCKING, run_blocking
 from kwire.consumer.assignors import make_assignors
 from kwire.consumer.columns import PolledBatch
@@ -156,11 +157,11 @@ class GroupClient(ReportingClient):
     def group_metadata(self) -> GroupMetadata:
         """Return the group and the member at this moment, for `Producer.send_offsets`.
 
-        While the program has records of partitions that were taken away, the generation is 0, which brokers refuse:
+        While the program has records of partitions that were taken away, it is a generation that brokers refuse:
         without callbacks the member may be in its group again, and the records are those of another owner.
         """
         generation = self._group_commits().generation
-        return generation._replace(generation_id=0) if self._lost_in_hand else generation
+        return generation._replace(generation_id=LOST_GENERATION) if self._lost_in_hand else generation
 
     @property
     def rebalance_pending(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from kwire.cluster import Backoff, ClusterView, GroupMetadata, PendingRequest, Snapshot, ToCoordinator
+from kwire.cluster.group_metadata import LOST_GENERATION
 from kwire.cluster.metadata import NO_ID
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.assignors import Assignor
@@ -512,7 +513,7 @@ class GroupMember(ABC):
         commits = self.context.commits
         # Brokers accept offsets of a transaction that names no member (KIP-447), so a lost one keeps its name there.
         named = member_id or commits.generation.member_id
-        lost = 0 if named else -1  # of an empty group they accept -1 from anybody
+        lost = LOST_GENERATION if named else -1
         commits.generation = GroupMetadata(
             self.options.group, epoch if epoch > 0 else lost, named, self.options.instance_id
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.errors import CorruptRecordsError
 from kwire.records.decoder import decode_records
-from kwire.records.rows import Row
+from kwire.records.rows import Row, shown_name
 from kwire.wire.accel import made_anew, speedups
 from kwire.wire.buffers import Bytes
 
@@ -282,7 +282,7 @@ def _bytes_column(items: Sequence[bytes | None]) -> BytesColumn:
 
 def _headers_column(rows: Sequence[Row]) -> tuple[Bytes | None, Bytes, BytesColumn, BytesColumn]:
     headers = [header for row in rows for header in row[4]]
-    names = [name.encode(errors="surrogateescape").decode(errors="replace").encode() for name, _ in headers]
+    names = [shown_name(name).encode() for name, _ in headers]
     validity = None if all(row[4] for row in rows) else _bits(bool(row[4]) for row in rows)
     return (
         validity,

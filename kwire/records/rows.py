@@ -24,6 +24,11 @@ HEADER_OVERHEAD_BYTES_MAX = 5 + 5
 BATCH_OVERHEAD_BYTES = 61
 
 
+def shown_name(name: str) -> str:
+    """Return a header's name as text that every program takes: bytes that are no UTF-8 are replaced."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
 def record_bytes_max(key: Bytes | None, value: Bytes | None, headers: Headers = ()) -> int:
     """Return an upper bound of the record's bytes in an uncompressed v2 batch, at any position."""
     size = RECORD_OVERHEAD_BYTES_MAX + _byte_size(key) + _byte_size(value)

@@ -27,6 +27,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 from kwire.errors import ConfigurationError, KwireError
 from kwire.logs.files import is_live_segment
 from kwire.logs.rows import LogRow, read_rows
+from kwire.records.rows import shown_name
 from kwire.spark.columns import TIMESTAMP_MS_MAX, read_schema
 from kwire.spark.files import File, find_files, open_file, paths_of
 from kwire.spark.option_parsers import own_options, parse_choice
@@ -130,7 +131,7 @@ def _maker(column: str, path: str) -> Any:
     if column == "file":
         return lambda row: path
     if column == "headers":
-        return lambda row: [{"key": _valid(name), "value": value} for name, value in row.headers] or None
+        return lambda row: [{"key": shown_name(name), "value": value} for name, value in row.headers] or None
     index = LogRow._fields.index(_FIELDS.get(column, column))
     return lambda row: row[index]
 
@@ -153,8 +154,3 @@ def _timestamp_maker(path: str, options: LogOptions) -> Callable[[LogRow], int |
         return None
 
     return make
-
-
-def _valid(name: str) -> str:
-    """Return a header's name as text that Arrow takes: bytes that are no UTF-8 are replaced."""
-    return name.encode(errors="surrogateescape").decode(errors="replace")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kwire.capture import Exchange, KeyLog, Remark, is_unreadable, read_exchanges
+from kwire.capture import Exchange, KeyLog, Remark, read_exchanges
 from kwire.capture.filters import Filter, short_values
 from kwire.capture.secrets import MASKED, Redaction
 from kwire.capture.summary import is_routine, summary
@@ -78,10 +78,6 @@ class Timeline:
     def exchanges(self) -> int:
         """Return how many exchanges are in the capture, drawn or not."""
         return len(self.bars) + self.left_out + self.filtered
-
-    @property
-    def is_unreadable(self) -> bool:
-        return is_unreadable(self.exchanges, self.remarks)
 
     @property
     def errors(self) -> int:

@@ -44,11 +44,16 @@ def write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+def environment(copy: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "KWIRE_BOOTSTRAP", "KWIRE_IMPL")}
+    return {**kept, "PATH": f"{copy / 'bin'}:{os.environ['PATH']}", **more}
+
+
 def run(copy: Path, script: str, *args: str, **more: str) -> tuple[int, list[str], str]:
     """Return the exit code, the programs that were run and installed, and stderr."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "KWIRE_BOOTSTRAP", "KWIRE_IMPL")}
-    env = {**kept, "PATH": f"{copy / 'bin'}:{os.environ['PATH']}", **more}
-    done = subprocess.run([copy / script, *args], cwd=copy, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [copy / script, *args], cwd=copy, env=environment(copy, **more), capture_output=True, text=True, check=False
+    )
     log = copy / "log"
     return done.returncode, log.read_text().splitlines() if log.exists() else [], done.stderr
 
@@ -103,7 +108,7 @@ def test_a_failure_of_any_part_fails(copy: Path, program: str, failing: str) -> 
 def test_a_failure_fails_the_unit_part_and_is_printed(copy: Path, program: str) -> None:
     write_program(copy / "bin" / program, "echo it failed; exit 1\n")
     done = subprocess.run(
-        [copy / "tools" / "test", "unit"], cwd=copy, env={**os.environ, "PATH": f"{copy / 'bin'}:{os.environ['PATH']}"},
+        [copy / "tools" / "test", "unit"], cwd=copy, env=environment(copy),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout.count("it failed"), "clean" in done.stdout) == (1, 1, program == "pytest")
@@ -112,8 +117,8 @@ def test_a_failure_fails_the_unit_part_and_is_printed(copy: Path, program: str) 
 def test_ctrl_c_ends_what_runs_beside_the_tests(copy: Path) -> None:
     for name in ("mypy", "pytest"):
         write_program(copy / "bin" / name, f"echo $$ >{name}.pid; exec sleep 1000\n")
-    env = {**os.environ, "PATH": f"{copy / 'bin'}:{os.environ['PATH']}"}
-    script = subprocess.Popen([copy / "tools" / "test", "unit"], cwd=copy, env=env, start_new_session=True)
+    command = [str(copy / "tools" / "test"), "unit"]
+    script = subprocess.Popen(command, cwd=copy, env=environment(copy), start_new_session=True)
     pids = [copy / "mypy.pid", copy / "pytest.pid"]
     wait_until(lambda: all(path.exists() and path.read_text() for path in pids))
     os.killpg(script.pid, signal.SIGINT)

@@ -73,7 +73,7 @@ class Deferred(NamedTuple):
 
 
 ClientMessage: TypeAlias = bytes | Deferred | None
-# Runs a call that takes long, on a thread that may wait, and passes its result or its error on.
+# Runs a slow function on another thread, then calls the second argument with its result or its error.
 Run: TypeAlias = Callable[[Callable[[], bytes], Callable[[bytes | KwireError | None], object]], object]
 
 
@@ -96,13 +96,16 @@ class SaslClient(Protocol):
 
 
 class Obtained(Protocol):
-    """Gets an exchange that has its credentials, or the error. `on_result` is told whether the broker accepts them."""
+    """A callback. It takes an exchange that has its credentials, or the error that came instead of them.
+
+    `LaterClient` calls `on_result(is_accepted)` once, when the broker has accepted or refused the credentials.
+    """
 
     def __call__(self, client: SaslClient | KwireError, on_result: Callable[[bool], object] = ..., /) -> object: ...
 
 
 class LaterClient:
-    """An exchange whose credentials take time: `begin(obtained)` obtains an exchange that has them, or the error."""
+    """An exchange whose credentials take time: `begin(obtained)` calls `obtained` when it has them."""
 
     def __init__(self, begin: Callable[[Obtained], object]) -> None:
         self._begin = begin
