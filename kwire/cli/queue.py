@@ -39,7 +39,7 @@ def _service(connection: ConnectionOptions, defaults: dict[str, Any] | None = No
     """Return the service; what the command line says goes before `defaults`."""
     from kwire.queue import Service
 
-    options = {**(defaults or {}), **connection.client_options()}
+    options = {"setup_timeout_ms": _ms(connection.timeout), **(defaults or {}), **connection.client_options()}
     return Service(options.pop("bootstrap"), **options)
 
 

@@ -60,6 +60,7 @@ class QueueKwargs(ClientKwargs, total=False):
     dedup_window_ms: int
     create_topics: bool
     check_topics: bool
+    setup_timeout_ms: int
     partitions: int
     replication_factor: int
 
@@ -135,6 +136,9 @@ class QueueOptions:
     create_topics: bool = option(True, Flag(), "create the topics that do not exist, with the right configuration")
     check_topics: bool = option(
         True, Flag(), "refuse topics whose configuration loses or repeats messages; False only logs it"
+    )
+    setup_timeout_ms: int = option(
+        30_000, Whole(1), "how long the first use waits until the cluster has described or created the topics", unit=MS
     )
     partitions: int = option(12, Whole(1), "the partitions of topics that are created", unit="partitions")
     replication_factor: int = option(

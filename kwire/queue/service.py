@@ -36,7 +36,6 @@ from kwire.share.client import ShareConsumerClient
 P = TypeVar("P", bound=QueueProducerClient)
 C = TypeVar("C", bound=QueueConsumerClient[Any])
 
-_OPEN_SECONDS = 30.0
 _MARKERS_LINGER_MS = 1
 
 
@@ -150,7 +149,8 @@ class ServiceClient(Generic[P, C]):
         """Return a `TopicSetup` that asks the cluster until its deadline."""
         if self._is_closed:
             raise ClosedError("the service is closed")
-        return TopicSetup(self.options, self._runtime, self.waiter, self.clock.now() + _OPEN_SECONDS)
+        deadline = self.clock.now() + self.options.setup_timeout_ms / 1000
+        return TopicSetup(self.options, self._runtime, self.waiter, deadline)
 
     async def resolve(self) -> None:
         """Set the backend in the options, and so the names of topics; ask the cluster once."""
@@ -207,9 +207,7 @@ class ServiceClient(Generic[P, C]):
                 remedy='run none; trackers are for backend="tracker"',
             )
         if self._topics is None:
-            if self._is_closed:
-                raise ClosedError("the service is closed")
-            self._topics = await QueueTopics.open(self.options, self._runtime, self.waiter, _OPEN_SECONDS)
+            self._topics = await QueueTopics.open(self.options, self.setup())
         return self._topics
 
     # -- looking in

@@ -43,12 +43,11 @@ class QueueTopics:
     marker_retention_ms: int  # -1: for ever
 
     @classmethod
-    async def open(cls, options: QueueOptions, runtime: LoopThread, waiter: Waiter, timeout: float) -> QueueTopics:
+    async def open(cls, options: QueueOptions, setup: TopicSetup) -> QueueTopics:
         """Create the topics that do not exist, check the others, and return what they are.
 
         Raises ConfigurationError with all that is wrong, BrokerError or RequestTimeoutError.
         """
-        setup = TopicSetup(options, runtime, waiter, runtime.clock.now() + timeout)
         names = [options.message_topic, options.marker_topic]
         names += [options.dead_letters] if options.dead_letters else []
         topics, configs = await setup.prepare(names)

@@ -16,6 +16,7 @@ from kwire.errors import ErrorCode
 from kwire.protocol import ApiKey
 from kwire.queue import Service
 from tests.cli.running import run
+from tests.net.harness import closed_port
 
 
 def test_send_and_receive() -> None:
@@ -128,6 +129,16 @@ def test_queues_on_share_groups() -> None:
         refused = run("queue", "send", "jobs", *at, "--delay", "5", stdin="late\n")
         assert refused.code == 2
         assert 'backend="tracker"' in refused.stderr
+
+
+@pytest.mark.parametrize("command", [["stats", "jobs"], ["peek", "jobs"], ["dead-letters"], ["redrive", "--all"]])
+def test_nothing_answers_within_the_timeout(command: list[str]) -> None:
+    host, port = closed_port()
+    began = time.monotonic()
+    ran = run("queue", *command, "-b", f"{host}:{port}", "--timeout", "0.5")
+    assert ran.code == 3
+    assert "nothing listens there" in ran.stderr
+    assert time.monotonic() - began < 15  # the option's default is 30 s
 
 
 def test_every_command_has_help() -> None:
