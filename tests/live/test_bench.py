@@ -11,6 +11,7 @@ from bench.main import main
 from brokers.cluster import KafkaCluster
 
 FEW = ["--records", "2000", "--warmup", "500", "--rounds", "1", "--partitions", "2"]
+FEW_MESSAGES = ["--records", "500", "--warmup", "100"]
 # With fewer records the cost of Java is smaller than the variation of a JVM's start.
 ENOUGH_FOR_JAVA = ["--records", "1000000", "--warmup", "1000", "--rounds", "1", "--only", "java"]
 
@@ -31,7 +32,7 @@ def cluster() -> Iterator[KafkaCluster]:
         ["consume", *ENOUGH_FOR_JAVA],
         ["bulk", "--consume", *FEW, "--only", "kwire,confluent"],
         ["groups", "--parts", "consume,share", *FEW[:2], "--rounds", "1", "--only", "kwire,confluent,aio"],
-        ["queue", "--records", "500", "--warmup", "100", "--rounds", "1", "--sizes", "256", "--only", "queue,plain"],
+        ["queue", *FEW_MESSAGES, "--rounds", "1", "--sizes", "256", "--senders", "5", "--only", "queue,plain"],
         ["latency", "--records", "10", "--rounds", "1"],
         ["memory", *FEW],
         ["codecs", "--rounds", "1", "--bytes", "1000"],

@@ -177,6 +177,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--records", type=int, default=100_000, help="default: 100,000")
     one.add_argument("--warmup", type=int, default=5_000, help="messages before the clock starts (default: 5,000)")
     one.add_argument("--sizes", type=_numbers, default=[256, 1_024, 8_192], help="default: 256,1024,8192")
+    one.add_argument("--senders", type=_numbers, default=[1, 25, 100, 250], help="default: 1,25,100,250 threads")
     one.add_argument("--only", type=_words, help="only the contestants whose names begin so")
     one.add_argument("--json", type=Path, help="write every sample to this file")
     add_parts(one, queues.PARTS)

@@ -1,20 +1,24 @@
 """Measure queues: consumers against a plain group, work in parallel, producers, latency, many queues, memory.
 
 kmq says that it has 82 % of the throughput of plain Kafka. Its benchmark sends messages with one program and receives
-them with another, on a cluster of three; the plain receiver takes record after record, and its position is committed
-every second (softwaremill/mqperf, KafkaMq.scala and KmqMq.scala). "plain, next and commit" and "plain, poll and commit"
-do as much for a record as that one, as fast as they can and without senders. "plain, poll" commits in the background
-and does nothing else: what a record costs at least.
+them with another, on a cluster of three. Each sender waits for ten messages before it sends the next ten; the plain
+receiver takes record after record, and its position is committed every second (softwaremill/mqperf, KafkaMq.scala and
+KmqMq.scala). The part "senders" does that with one broker. "consume" has no senders: "plain, next and commit" and
+"plain, poll and commit" do as much for a record as kmq's plain receiver, as fast as they can. "plain, poll" commits in
+the background and does nothing else: what a record costs at least.
 """
 
 from __future__ import annotations
 
 import argparse
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
+import kwire
 from bench.contest import Result, Tell, chosen_names, compete, take_turn
 from bench.groups import from_earliest
 from bench.parts import Part
@@ -26,6 +30,8 @@ _PARTITIONS = 4
 _WORK_S = 0.01
 _WORKERS = 64
 _QUEUES = (1, 10, 1_000)
+_TOGETHER, _OF_A_SENDER = 10, 5_000  # messages that a sender waits for, and sends at most
+_PATIENCE_S = 60.0
 _LATENCY_RECORDS = 1_000
 _MEMORY_RECORDS = 1_000_000
 _SHARED_MAX = 500_000
@@ -59,6 +65,61 @@ def consume(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[R
         case = _case(options, stand, size=size)
         title = f"received: {case.records:,} messages of {size} B, no work"
         yield _compete("queues-consume", title, case, case.warmup + case.records, options, stand, tell)
+
+
+def senders(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Result]:
+    """Receive while so many threads send; the topics are new, and senders begin once the consumer has joined."""
+    for count in options.senders:
+        case = replace(
+            _case(options, stand, size=options.sizes[0], options={"senders": count}),
+            records=min(options.records, _OF_A_SENDER * count),
+        )
+
+        def turn(name: str, case: Task = case) -> Sample:
+            topic = stand.new_topic(case.partitions)
+            own = replace(case, contestant=name, topic=topic)
+            try:
+                with _Senders(own) as sending:
+                    return take_turn("queues-senders", own, {"joined": sending.start})
+            finally:
+                stand.delete(topic)
+                stand.delete_prefixed(f"{topic}-")
+
+        title = f"received beside {count} senders: {case.records:,} messages of {case.size} B"
+        yield compete(title, chosen_names("queues-senders", options.only), options.rounds, turn, tell)
+
+
+class _Senders:
+    """Send a task's messages from threads, each of which waits for ten messages before it sends the next ten."""
+
+    def __init__(self, task: Task) -> None:
+        count = task.options["senders"]
+        values, key = task.values(task.warmup + task.records), task.key_list(1)[0]
+        self._tens = [values[start : start + _TOGETHER] for start in range(0, len(values), _TOGETHER)]
+        self._producer = kwire.Producer(task.bootstrap)
+        self._topic, self._key = task.topic, key
+        self._threads = [threading.Thread(target=self._send, daemon=True) for _ in range(count)]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self) -> None:
+        with suppress(IndexError):  # another thread took the last ones
+            while True:
+                sent = [self._producer.send(self._topic, value, self._key) for value in self._tens.pop()]
+                for one in sent:
+                    one.result(_PATIENCE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._tens.clear()  # what is left if the receiver failed
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+        self._producer.close()
 
 
 def work(options: argparse.Namespace, stand: Stand, tell: Tell) -> Iterator[Result]:
@@ -131,6 +192,11 @@ PARTS: Mapping[str, Part] = {
             *ratio_columns("per_second", "messages a second", _OURS),
         ],
         "consumers of a queue, against plain groups",
+    ),
+    "senders": Part(
+        senders,
+        [_US_CPU, _PER_SECOND, *ratio_columns("per_second", "messages a second", _OURS[:2])],
+        "consumers of a queue beside senders that wait, as kmq measures, against a plain group",
     ),
     "work": Part(
         work, [_US_CPU, _PER_SECOND, *ratio_columns("per_second", "messages a second", ["queue, handle"])],

@@ -125,6 +125,11 @@ CONTESTANTS: Mapping[str, Mapping[str, Contestant]] = {
         "plain, poll and commit": Contestant("kwire_queues:plain_commit", _C),
         "plain, poll": Contestant("kwire_queues:plain_poll", _C),
     },
+    "queues-senders": {
+        "queue, receive": Contestant("kwire_queues:receive", _C),
+        "queue, receive_many": Contestant("kwire_queues:receive_many", _C),
+        "plain, poll": Contestant("kwire_queues:plain_poll", _C),
+    },
     "queues-work": {
         "queue, handle": Contestant("kwire_queues:handle_work", _C),
         "plain, process": Contestant("kwire_queues:plain_work", _C),

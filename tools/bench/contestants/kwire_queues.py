@@ -26,6 +26,7 @@ _PACE_S = 0.005
 _WORKERS = 4
 _BATCH = 500  # records of a poll, messages of a receive_many
 _PATIENCE_S = 60.0
+_JOIN_S = 3.0  # until a new member of a group certainly has its partitions
 
 
 def _options(task: Task, **more: Any) -> dict[str, Any]:
@@ -70,12 +71,20 @@ class _Count:
 # -- consumers
 
 
-def plain_poll(task: Task, _: Coordination) -> Sample:
+def _await_senders(task: Task, coordination: Coordination, receive: Callable[[float], object]) -> None:
+    """With senders beside it, join the group before they begin."""
+    if "senders" in task.options:
+        receive(_JOIN_S)
+        coordination.say("joined")
+
+
+def plain_poll(task: Task, coordination: Coordination) -> Sample:
     count = _Count(task)
     with kwire.Consumer(task.bootstrap, group=f"{task.topic}-plain") as consumer:
         consumer.subscribe([task.topic])
+        _await_senders(task, coordination, lambda seconds: consumer.poll(1, seconds))
         while not count.is_full:
-            for record in consumer.poll(500):
+            for record in consumer.poll(_BATCH):
                 count.add(record.value or b"")
     return count.sample()
 
@@ -131,9 +140,10 @@ def plain_work(task: Task, _: Coordination) -> Sample:
     return _plain_process(task, lambda: time.sleep(task.options["work_s"]), task.options["workers"])
 
 
-def _receive(task: Task, service: Service) -> Sample:
+def _receive(task: Task, coordination: Coordination, service: Service) -> Sample:
     count = _Count(task)
     with service, service.queue(_QUEUE).consumer() as consumer:
+        _await_senders(task, coordination, consumer.receive)
         while not count.is_full:
             message = consumer.receive(_PATIENCE_S)
             if message is None:
@@ -143,13 +153,14 @@ def _receive(task: Task, service: Service) -> Sample:
     return count.sample()
 
 
-def receive(task: Task, _: Coordination) -> Sample:
-    return _receive(task, Service(task.bootstrap, **_options(task)))
+def receive(task: Task, coordination: Coordination) -> Sample:
+    return _receive(task, coordination, Service(task.bootstrap, **_options(task)))
 
 
-def receive_many(task: Task, _: Coordination) -> Sample:
+def receive_many(task: Task, coordination: Coordination) -> Sample:
     count = _Count(task)
     with Service(task.bootstrap, **_options(task)) as service, service.queue(_QUEUE).consumer() as consumer:
+        _await_senders(task, coordination, consumer.receive)
         while not count.is_full:
             messages = consumer.receive_many(_BATCH, _PATIENCE_S)
             if not messages:
@@ -160,8 +171,8 @@ def receive_many(task: Task, _: Coordination) -> Sample:
     return count.sample()
 
 
-def transactional(task: Task, _: Coordination) -> Sample:
-    return _receive(task, Service(task.bootstrap, **_options(task, transactional=True)))
+def transactional(task: Task, coordination: Coordination) -> Sample:
+    return _receive(task, coordination, Service(task.bootstrap, **_options(task, transactional=True)))
 
 
 def _handle(task: Task, work: Callable[[], object], workers: int) -> Sample:
@@ -204,7 +215,7 @@ def aio_receive(task: Task, _: Coordination) -> Sample:
     return asyncio.run(run())
 
 
-def shared(task: Task, _: Coordination) -> Sample:
+def shared(task: Task, coordination: Coordination) -> Sample:
     """Read the topic of the stand by the backend of share groups, without the set-up of a queue's own topic."""
     from kwire.queue.backend import QueuePlace
     from kwire.queue.metrics import ConsumerCounters
@@ -215,7 +226,7 @@ def shared(task: Task, _: Coordination) -> Sample:
             return ShareBackend(self, queue, QueuePlace(task.topic, task.partitions, 1_000_000, 0), counters)
 
     own: dict[str, Any] = {"backend": "share", "message_topic": task.topic, "max_deliveries": 4}
-    return _receive(task, ServiceOfTheStand(task.bootstrap, **own))
+    return _receive(task, coordination, ServiceOfTheStand(task.bootstrap, **own))
 
 
 # -- producers
