@@ -24,13 +24,6 @@ def missing(what: str) -> NoReturn:
     pytest.skip(what)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # pytest-xdist refuses names that differ between its processes, as those of parameters like object() do.
-    for item in items:
-        if " at 0x" in item.nodeid:
-            raise pytest.UsageError(f"{item.nodeid}: the name has an address: give the parameter an id")
-
-
 def pytest_collection_finish() -> None:
     # The collected tests, hundreds of thousands of objects, live to the end: exclude them from garbage collection.
     gc.freeze()

@@ -72,6 +72,10 @@ def test_tests_and_arguments_for_pytest(copy: Path) -> None:
     code, done, _ = run(copy, "tools/test", "live", "tests", "tests::test_one", "--", "-k", "fetch or not", "-x")
     assert code == 0
     assert done[-1] == "pytest tests/live tests tests::test_one -k fetch or not -x"
+    code, done, _ = run(copy, "tools/test", "slow", "tests", "--", "-k", "fetch")
+    assert code == 0
+    assert done[-1].startswith("python tools/checks/grouped_tests.py ")
+    assert done[-1].endswith(" tests -- -m slow and not live and not spark and not programs -k fetch")
 
 
 def images(done: list[str]) -> list[str]:
@@ -92,8 +96,8 @@ def test_docker_runs_only_on_request_and_in_ci(copy: Path, part: str) -> None:
 @pytest.mark.parametrize(
     ("program", "failing"),
     [
-        ("pytest", "--ignore-glob="), ("pytest", "-m live or spark tests/live"), ("pytest", "in python: "),
-        ("pytest", "in c: -n"), ("python", "sanitize.py"), ("mypy", ""), ("ruff", "format"), ("basedpyright", ""),
+        ("pytest", "--ignore-glob="), ("pytest", "-m live or spark tests/live"), ("python", "in python: "),
+        ("python", "in c: tools/checks/grouped_tests.py"), ("python", "sanitize.py"), ("mypy", ""), ("ruff", "format"), ("basedpyright", ""),
         ("docs", ""),
     ],
 )  # fmt: skip
@@ -104,22 +108,22 @@ def test_a_failure_of_any_part_fails(copy: Path, program: str, failing: str) -> 
     assert run(copy, "tools/test")[0] == 1
 
 
-@pytest.mark.parametrize("program", ["ruff", "mypy", "basedpyright", "pytest"])
+@pytest.mark.parametrize("program", ["ruff", "mypy", "basedpyright", "python"])
 def test_a_failure_fails_the_unit_part_and_is_printed(copy: Path, program: str) -> None:
     write_program(copy / "bin" / program, "echo it failed; exit 1\n")
     done = subprocess.run(
         [copy / "tools" / "test", "unit"], cwd=copy, env=environment(copy),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout.count("it failed"), "clean" in done.stdout) == (1, 1, program == "pytest")
+    assert (done.returncode, done.stdout.count("it failed"), "clean" in done.stdout) == (1, 1, program == "python")
 
 
 def test_ctrl_c_ends_what_runs_beside_the_tests(copy: Path) -> None:
-    for name in ("mypy", "pytest"):
+    for name in ("mypy", "python"):
         write_program(copy / "bin" / name, f"echo $$ >{name}.pid; exec sleep 1000\n")
     command = [str(copy / "tools" / "test"), "unit"]
     script = subprocess.Popen(command, cwd=copy, env=environment(copy), start_new_session=True)
-    pids = [copy / "mypy.pid", copy / "pytest.pid"]
+    pids = [copy / "mypy.pid", copy / "python.pid"]
     wait_until(lambda: all(path.exists() and path.read_text() for path in pids))
     os.killpg(script.pid, signal.SIGINT)
     assert script.wait(PATIENCE_SECONDS) == 130
@@ -130,7 +134,7 @@ def test_ctrl_c_ends_what_runs_beside_the_tests(copy: Path) -> None:
 def test_unit_slow_and_programs_are_all_tests_without_a_jvm(copy: Path) -> None:
     parts = []
     for part in ("unit", "slow", "programs"):
-        done = [line for line in run(copy, "tools/test", part)[1] if line.startswith("pytest ")]
+        done = [line for line in run(copy, "tools/test", part)[1] if "grouped_tests.py" in line]
         parts.append(done[-1].partition(" -m ")[2])
     marks = ("live", "spark", "programs", "slow")
     for chosen in product((False, True), repeat=len(marks)):
@@ -143,7 +147,7 @@ def test_ci_runs_everything(copy: Path) -> None:
     code, done, _ = run(copy, ".ci/run")
     assert code == 0
     assert images(done) == ["image engine", "image build", "image stop"]
-    runs = [line for line in done if line.startswith("pytest ")]
+    runs = [line for line in done if line.startswith(("pytest ", "python tools/checks/grouped_tests.py "))]
     assert any("-m not live and not spark" in line for line in runs)
     assert any(line.endswith("-m live or spark tests/live --ignore=tests/live/system") for line in runs)
     for part in ("live and not spark", "spark"):
