@@ -32,7 +32,7 @@ from kwire.simulation.queue_history import TOPICS, QueueEvent, QueueHistory
 _EARLY_MS = 2
 _MS = 0.001
 # Markers of consumers that say nothing once the deadline is over.
-_LATE = (MarkerType.END, MarkerType.KEEP_ALIVE)
+_LATE = (MarkerType.END, MarkerType.KEEP_ALIVE, MarkerType.RELEASE)
 
 
 @dataclass(frozen=True, slots=True)

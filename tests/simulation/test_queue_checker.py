@@ -138,6 +138,15 @@ def test_a_redelivery_before_the_deadline_of_a_second_start_is_found() -> None:
     assert "redelivered early" in world.kinds()
 
 
+@pytest.mark.parametrize(("released_at", "is_found"), [(0.9, True), (1.5, False)])
+def test_a_redelivery_that_a_late_release_overtook_is_not_early(released_at: float, is_found: bool) -> None:
+    """The lease was over when the tracker decided; the RELEASE was on its way. One that it has read moves the time."""
+    world = World()
+    world.mark(RELEASE, 0, released_at, after=1_000)
+    world.again(1.501)
+    assert ("redelivered early" in world.kinds()) is is_found
+
+
 def test_a_record_that_is_read_again_after_its_redelivery_is_explained() -> None:
     """Its consumer died between START and commit; another got the redelivered message first, and then the record."""
     world = World()

@@ -39,6 +39,12 @@ def test_a_lost_member_commits_nothing_though_its_group_is_empty() -> None:
 
 
 @pytest.mark.slow
+def test_a_release_that_is_stored_after_the_lease_does_not_make_a_redelivery_early() -> None:
+    """The network held it; the tracker had decided by the START."""
+    check("queue-rough", 1_403_036)
+
+
+@pytest.mark.slow
 def test_processes_are_killed_at_their_steps() -> None:
     """Between START and commit, and wherever else a process waits for a response."""
     steps = Counter[str]()
