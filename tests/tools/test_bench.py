@@ -10,6 +10,7 @@ import pytest
 from bench.main import main
 from brokers.cluster import KafkaCluster
 
+pytestmark = pytest.mark.live
 FEW = ["--records", "2000", "--warmup", "500", "--rounds", "1", "--partitions", "2"]
 FEW_MESSAGES = ["--records", "500", "--warmup", "100"]
 # With fewer records the cost of Java is smaller than the variation of a JVM's start.
