@@ -60,6 +60,7 @@ class _Tracked:
     is_released: bool = False
     ended_at: float | None = None
     starts: int = 0
+    has_late_start: bool = False  # one was stored when the lease of the one before was over
     redeliveries: int = 0
     redelivered_at: float | None = None  # when it last was
     start_partitions: set[int] = field(default_factory=set)
@@ -121,6 +122,7 @@ class QueueChecker:
             known.starts += 1
             known.start_partitions.add(record.partition)
             known.is_released = False
+            known.has_late_start |= is_late
             if not is_late:  # else the tracker may have decided by the lease before
                 known.deadline_ms = deadline_ms
         elif known is None or known.ended_at is not None:
@@ -233,13 +235,15 @@ class QueueChecker:
     def _was_read_again(self, event: QueueEvent) -> bool:
         """Return whether the record had been redelivered before it was handed out, or was marked twice.
 
-        If partitions were added in between, its two STARTs are in two of them, and neither replaces the other.
+        If partitions were added in between, its two STARTs are in two of them, and neither replaces the other. Nor does
+        a second START that is stored when the lease of the first is over: the tracker may have decided by that one.
         """
         tracked = self._by_place.get(event.place)
         if tracked is None:
             return False
-        is_redelivered = tracked.redelivered_at is not None and tracked.redelivered_at < event.at
-        return is_redelivered or len(tracked.start_partitions) > 1
+        if tracked.redelivered_at is not None and (tracked.has_late_start or tracked.redelivered_at < event.at):
+            return True
+        return len(tracked.start_partitions) > 1
 
     # -- what has become of each message
 

@@ -117,6 +117,21 @@ def test_two_redeliveries_of_a_record_explain_two_copies_at_least_once(is_transa
     assert world.kinds() == ({"duplicate"} if is_transactional else set())
 
 
+@pytest.mark.parametrize(("second_start", "is_transactional", "is_found"), [
+    (1.3, False, False), (1.1, False, True), (1.3, True, True),
+])  # fmt: skip
+def test_a_second_start_after_the_lease_explains_a_duplicate_at_least_once(
+    second_start: float, is_transactional: bool, is_found: bool
+) -> None:
+    """A consumer dies between START and commit. The next one reads the record again while a tracker redelivers it."""
+    world = World(is_gentle=True, is_transactional=is_transactional)
+    world.history.events[:] = [one for one in world.history.events if one.kind != "handed"]
+    world.mark(START, 0, second_start, after=1_000)
+    world.history.add(1.35, "handed", "c.0", "m", (0, 0), 1)
+    world.again(1.4)
+    assert ("duplicate" in world.kinds()) is is_found
+
+
 def test_a_redelivery_before_the_deadline_is_found() -> None:
     world = World()
     world.again(1.0)

@@ -45,6 +45,12 @@ def test_a_release_that_is_stored_after_the_lease_does_not_make_a_redelivery_ear
 
 
 @pytest.mark.slow
+def test_a_second_start_after_the_lease_does_not_stop_the_redelivery() -> None:
+    """A consumer died between START and commit; the next one marked the record as a tracker redelivered it."""
+    check("queue-consumer", 1_408_535)
+
+
+@pytest.mark.slow
 def test_processes_are_killed_at_their_steps() -> None:
     """Between START and commit, and wherever else a process waits for a response."""
     steps = Counter[str]()
