@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from itertools import chain
 from pathlib import Path
 
 import pytest
-from checks.grouped_tests import files_of, groups_of, run
+from checks.grouped_tests import Runner, files_of, groups_of
 
+from tests.waiting import PATIENCE_SECONDS, wait_until
+
+pytestmark = pytest.mark.programs
+RUNNER = Path(__file__).parents[2] / "tools" / "checks" / "grouped_tests.py"
 GOOD = "def test_good(): pass\n"
 BAD = "def test_bad(): assert 'so' == 'not so'\n"
 SKIPPED = "import pytest\n@pytest.mark.skip(reason='no such thing')\ndef test_skipped(): pass\n"
+LONG = """
+import os, pathlib, time
+def test_long():
+    pathlib.Path('pid').write_text(str(os.getpid()))
+    time.sleep(1000)
+"""
 CRASH = "import os\ndef test_crash(): os._exit(0)\n"
 
 
@@ -40,17 +51,17 @@ def test_every_file_is_in_one_group(files: Path) -> None:
     assert found == ["tests/deep/test_d.py", "tests/deep/test_e.py", "tests/test_a.py", "tests/test_b.py"]
     assert files_of([], [str(files / "tests" / "deep")]) == [*found[2:], "tests/test_c.py"]
     assert files_of(["tests/test_a.py::test_x", "tests/deep"], []) == ["tests/test_a.py::test_x", *found[:2]]
+    assert files_of([str(files / found[0]), found[0], f"{found[0]}::test_x"], []) == [str(files / found[0])]
     assert groups_of(found, 2) == [found[:2], found[2:]]
     for count in range(1, 10):
         groups = groups_of(found, count)
         assert list(chain(*groups)) == found
         assert all(groups)
-        assert len(groups) <= count
     assert groups_of([], 3) == []
 
 
 def test_the_sum_and_the_reasons_of_skipped_tests_are_printed(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(write(files, good=GOOD, other=GOOD + SKIPPED), 2, []) == 0
+    assert Runner(2, []).run(write(files, good=GOOD, other=GOOD + SKIPPED)) == 0
     printed = capfd.readouterr().out
     assert "2 passed, 1 skipped in" in printed.splitlines()[-1]
     assert printed.count("no such thing") == 1
@@ -63,37 +74,73 @@ def test_the_sum_and_the_reasons_of_skipped_tests_are_printed(files: Path, capfd
 def test_a_failure_is_printed_and_the_others_run(
     files: Path, capfd: pytest.CaptureFixture[str], text: str, cause: str
 ) -> None:
-    assert run(write(files, bad=text, good=GOOD), 1, []) == 1
+    assert Runner(1, []).run(write(files, bad=text, good=GOOD)) == 1
     printed = capfd.readouterr().out
     assert cause in printed
     assert "1 passed" in printed.splitlines()[-1]
 
 
-def test_x_begins_no_further_group(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("argument", ["-x", "-vx", "--exitfirst", "--maxfail=1"])
+def test_x_begins_no_further_group(files: Path, capfd: pytest.CaptureFixture[str], argument: str) -> None:
     groups = write(files, bad=BAD, good=GOOD, other=GOOD, third=GOOD)
-    assert run(groups, 1, ["-x"]) == 1
+    assert Runner(1, [argument]).run(groups) == 1
     assert "test_third.py" not in capfd.readouterr().out
 
 
+def test_x_tells_of_each_group_that_had_begun(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    wait = "import pathlib, time\ndef test_late():\n    while not pathlib.Path('begun').exists(): time.sleep(0.01)\n"
+    groups = write(
+        files, first=wait + "    assert 0", second="import pathlib\n" + BAD + "pathlib.Path('begun').touch()"
+    )
+    assert Runner(2, ["-x"]).run(groups) == 1
+    assert "2 failed" in capfd.readouterr().out.splitlines()[-1]
+
+
 def test_a_process_that_dies_is_a_failure(files: Path) -> None:
-    assert run(write(files, crash="import os\ndef test_crash(): os.kill(os.getpid(), 9)\n", good=GOOD), 2, []) == 1
+    assert (
+        Runner(2, []).run(write(files, crash="import os\ndef test_crash(): os.kill(os.getpid(), 9)\n", good=GOOD)) == 1
+    )
 
 
 def test_a_process_that_ends_early_is_a_failure(files: Path) -> None:
     """With code 0 but without pytest's last line."""
-    assert run(write(files, crash=CRASH, good=GOOD), 2, []) == 1
+    assert Runner(2, []).run(write(files, crash=CRASH, good=GOOD)) == 1
+
+
+def test_what_is_printed_after_the_sum_is_no_failure(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    noisy = "import atexit\natexit.register(print, 'good', 'bye')\n" + GOOD
+    assert Runner(1, []).run(write(files, noisy=noisy)) == 0
+    assert Runner(1, ["-q"]).run([["test_noisy.py"]]) == 0
+    assert capfd.readouterr().out.count("1 passed in") == 4
+    assert Runner(1, ["--collect-only"]).run([["test_noisy.py"]]) == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_processes_too(files: Path, number: signal.Signals) -> None:
+    write(files, long=LONG)
+    runner = subprocess.Popen([sys.executable, str(RUNNER), "1", "."])
+    pid = files / "pid"
+    wait_until(lambda: pid.exists() and bool(pid.read_text()))
+    runner.send_signal(number)
+    assert runner.wait(PATIENCE_SECONDS) == 130
+    assert not Path("/proc", pid.read_text()).exists()
+
+
+@pytest.mark.parametrize("words", [[], ["x"], ["0"], ["1", "nosuch.py"], ["1", "-x"]])
+def test_wrong_use_is_told(files: Path, words: list[str]) -> None:
+    done = subprocess.run([sys.executable, str(RUNNER), *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
 
 
 def test_no_test_is_pytests_5(files: Path) -> None:
     groups = write(files, good=GOOD, other=GOOD)
-    assert run(groups, 2, ["-k", "nothing"]) == 5
-    assert run([], 2, []) == 5
-    assert run(groups, 2, ["-k", "good"]) == 0
+    assert Runner(2, ["-k", "nothing"]).run(groups) == 5
+    assert Runner(2, []).run([]) == 5
+    assert Runner(2, ["-k", "good"]).run(groups) == 0
 
 
 def test_the_command(files: Path) -> None:
     write(files, good=GOOD, bad=BAD)
-    runner = Path(__file__).parents[2] / "tools" / "checks" / "grouped_tests.py"
-    command = [sys.executable, str(runner), "1", "test_good.py::test_good", "."]
+    command = [sys.executable, str(RUNNER), "1", "test_good.py::test_good", "."]
     done = subprocess.run([*command, "--", "--ignore=test_bad.py", "-v"], capture_output=True, text=True, check=False)
     assert (done.returncode, "1 passed" in done.stdout.splitlines()[-1]) == (0, True), done.stdout

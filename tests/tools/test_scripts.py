@@ -97,8 +97,8 @@ def test_docker_runs_only_on_request_and_in_ci(copy: Path, part: str) -> None:
     ("program", "failing"),
     [
         ("pytest", "--ignore-glob="), ("pytest", "-m live or spark tests/live"), ("python", "in python: "),
-        ("python", "in c: tools/checks/grouped_tests.py"), ("python", "sanitize.py"), ("mypy", ""), ("ruff", "format"), ("basedpyright", ""),
-        ("docs", ""),
+        ("python", "in c: tools/checks/grouped_tests.py"), ("python", "sanitize.py"), ("mypy", ""), ("ruff", "format"),
+        ("basedpyright", ""), ("docs", ""),
     ],
 )  # fmt: skip
 def test_a_failure_of_any_part_fails(copy: Path, program: str, failing: str) -> None:
@@ -106,6 +106,12 @@ def test_a_failure_of_any_part_fails(copy: Path, program: str, failing: str) -> 
     path = copy / ("tools" if program == "docs" else "bin") / program
     write_program(path, f'run="in ${{KWIRE_IMPL:-c}}: $*"; echo "report of $run"; [[ "$run" != *"{failing}"* ]]\n')
     assert run(copy, "tools/test")[0] == 1
+
+
+def test_no_matching_test_is_a_failure_only_if_the_caller_chose_none(copy: Path) -> None:
+    write_program(copy / "bin" / "python", '[[ "$*" != *grouped_tests* ]] || exit 5\n')
+    assert run(copy, "tools/test")[0] == 1
+    assert run(copy, "tools/test", "all", "tests")[0] == 0
 
 
 @pytest.mark.parametrize("program", ["ruff", "mypy", "basedpyright", "python"])

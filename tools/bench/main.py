@@ -115,7 +115,10 @@ _FILES = "of that broker (default: where temporary files are); in memory, as /de
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    found = [int(part) for part in text.split(",")]
+    if min(found) < 1:
+        raise ValueError
+    return found
 
 
 def _words(text: str) -> list[str]:

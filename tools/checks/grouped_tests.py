@@ -1,8 +1,8 @@
 """Run tests in several pytest processes, each of which has a group of files: PROCESSES [TEST...] [-- ARGUMENT...].
 
-TEST is a file, a folder or file::test (default: tests); pytest gets ARGUMENT. A process that ends makes room for the
-next group. The output of a group is printed if one of its tests failed; the reasons of skipped tests, and the sum, are
-printed at the end.
+TEST is a file, a folder or file::test (default: tests); pytest gets ARGUMENT. Files are given to pytest by their names,
+so what is to be left out must be told by --ignore=PATH. A process that ends makes room for the next group. The output
+of a group is printed if one of its tests failed; the reasons of skipped tests, and the sum, are printed at the end.
 
 With pytest-xdist every process collects all tests, and reports each of them to the first process: of 13,600 short tests
 that was 40 % of the CPU time.
@@ -10,9 +10,12 @@ that was 40 % of the CPU time.
 
 from __future__ import annotations
 
+import argparse
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,9 +23,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-_GROUPS_OF_A_PROCESS = 4  # so that the last group is short
+_PATIENCE_SECONDS = 2.0  # for processes that got the signal, too
+_GROUPS_OF_A_PROCESS = 6  # so that the last group is short
 _IGNORE = "--ignore="
+_SUM = re.compile(r"^(?:=+ )?((?:no tests|\d+[ /]).*) in \d+\.\d+s\b")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)\b")
+_EXIT_FIRST = re.compile(r"-[a-z]*x[a-z]*|--exitfirst|--maxfail=?.*")
 _SUMMARY = "short test summary info"
 _NO_TESTS = 5  # pytest's exit code
 
@@ -30,19 +36,21 @@ _NO_TESTS = 5  # pytest's exit code
 def files_of(tests: Sequence[str], ignored: Iterable[str]) -> list[str]:
     """Return the files of these tests, folders searched; a test within a file stays as it is."""
     left_out = [Path(path).resolve() for path in ignored]
-    found: dict[str, None] = {}
+    found: dict[Path, str] = {}
+    within: dict[str, None] = {}
     for test in tests or ["tests"]:
         path = Path(test)
-        some = sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
-        for one in some:
-            where = _file(str(one)).resolve()
-            if not any(where.is_relative_to(folder) for folder in left_out):
-                found[str(one)] = None
-    return [one for one in found if one == str(_file(one)) or str(_file(one)) not in found]
+        if "::" in test:
+            within[test] = None
+            continue
+        for one in sorted(path.rglob("test_*.py")) if path.is_dir() else [path]:
+            if not any(one.resolve().is_relative_to(folder) for folder in left_out):
+                found.setdefault(one.resolve(), str(one))
+    return [*(one for one in within if _file(one).resolve() not in found), *found.values()]
 
 
 def groups_of(files: Sequence[str], count: int) -> list[list[str]]:
-    """Return the files in at most `count` groups of about the same size in bytes.
+    """Return the files in about `count` groups of about the same size in bytes.
 
     Neighbours stay together: they share imports.
     """
@@ -77,14 +85,17 @@ class Ended:
 
     @property
     def has_failed(self) -> bool:
-        if self.code == 0:
-            return not self.counts()  # a test ended the process
-        return self.code != _NO_TESTS
+        """Return whether a test failed, or ended the process: then there is no sum, whatever the exit code is."""
+        return self.code not in (0, _NO_TESTS) or self._sum() is None
+
+    def _sum(self) -> str | None:
+        """Return pytest's sum. A library may print more as the process ends."""
+        sums = [found[1] for line in self.output.splitlines() if (found := _SUM.match(line))]
+        return sums[-1] if sums else None
 
     def counts(self) -> Counter[str]:
-        """Return how many tests passed, failed and so on, from the last line."""
-        last = self.output.rstrip().rpartition("\n")[2]
-        return Counter({name.removesuffix("s"): int(count) for count, name in _COUNT.findall(last)})
+        """Return how many tests passed, failed and so on."""
+        return Counter({name.removesuffix("s"): int(count) for count, name in _COUNT.findall(self._sum() or "")})
 
     def skip_reasons(self) -> list[str]:
         """Return the lines about skipped tests of pytest's summary."""
@@ -96,55 +107,101 @@ def _shown(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items() if name != "deselected") or "no tests"
 
 
-def run_group(group: Sequence[str], arguments: Sequence[str]) -> Ended:
-    """Run a group in a pytest process."""
-    began = time.monotonic()
-    # The cache plugin would write what failed last in each group over that of the others.
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, *group]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", check=False,
-    )  # fmt: skip
-    return Ended(group, time.monotonic() - began, done.returncode, done.stdout)
+class Runner:
+    """Runs groups, each in a process of its own, `processes` at once.
 
-
-def run(groups: Sequence[Sequence[str]], processes: int, arguments: Sequence[str]) -> int:
-    """Run the groups; return 1 if one failed, pytest's 5 if there was no test, else 0.
-
-    With pytest's -x no further group begins after a failure. Ctrl-C reaches pytest's processes too; then return 130.
+    What stops the runner stops its processes: Ctrl-C in a terminal reaches them anyway, a signal to it alone does not.
     """
-    began, is_brief = time.monotonic(), bool({"-x", "--exitfirst"} & {*arguments})
-    total, skipped, failed = Counter[str](), list[str](), False
-    with ThreadPoolExecutor(processes) as pool:
-        waiting = [pool.submit(run_group, group, arguments) for group in groups]
+
+    def __init__(self, processes: int, arguments: Sequence[str]) -> None:
+        self._arguments = arguments
+        self._running: set[subprocess.Popen[str]] = set()
+        self._pool = ThreadPoolExecutor(processes)
+        self._stopped = threading.Event()
+
+    def run(self, groups: Sequence[Sequence[str]]) -> int:
+        """Run the groups; return 1 if one failed, pytest's 5 if there was no test, else 0.
+
+        With pytest's -x no further group begins after a failure.
+        """
+        began = time.monotonic()
+        is_brief = any(map(_EXIT_FIRST.fullmatch, self._arguments))
+        total, skipped, failed = Counter[str](), list[str](), False
+        waiting = [self._pool.submit(self._run_group, group) for group in groups]
         try:
             for number, future in enumerate(as_completed(waiting), 1):
                 ended = future.result()
+                if ended is None:  # it had not begun when another failed
+                    continue
                 total += ended.counts()
                 skipped += ended.skip_reasons()
                 print(f"[{number}/{len(groups)}] {ended}", flush=True)
                 if ended.has_failed:
                     failed = True
-                    print(ended.output, flush=True)
                     if is_brief:
-                        break
-        except KeyboardInterrupt:
-            return 130
+                        self._stopped.set()
+                    print(ended.output, flush=True)
+        except BaseException:
+            self._stopped.set()
+            for process in list(self._running):
+                try:
+                    process.wait(_PATIENCE_SECONDS)
+                except subprocess.TimeoutExpired:  # the signal came to this process alone
+                    process.send_signal(signal.SIGINT)
+            raise
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-    for line in skipped:
-        print(line)
-    print(f"{_shown(total)} in {time.monotonic() - began:.0f} s", flush=True)
-    has_run = any(count for name, count in total.items() if name not in ("deselected", "warning"))
-    return 1 if failed else 0 if has_run else _NO_TESTS
+            self._pool.shutdown()
+        for line in skipped:
+            print(line)
+        print(f"{_shown(total)} in {time.monotonic() - began:.0f} s", flush=True)
+        has_run = any(count for name, count in total.items() if name not in ("deselected", "warning"))
+        return 1 if failed else 0 if has_run else _NO_TESTS
+
+    def _run_group(self, group: Sequence[str]) -> Ended | None:
+        if self._stopped.is_set():
+            return None
+        began = time.monotonic()
+        # The cache plugin would write what failed last in each group over that of the others.
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *self._arguments, *group]
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace",
+        ) as process:  # fmt: skip
+            self._running.add(process)
+            output, _ = process.communicate()
+            self._running.discard(process)
+        return Ended(group, time.monotonic() - began, process.returncode, output)
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _from_1(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
 
 
 def main(words: Sequence[str]) -> int:
     """Run as the module says."""
     split = words.index("--") if "--" in words else len(words)
-    processes, tests, arguments = int(words[0]), words[1:split], words[split + 1 :]
+    arguments = words[split + 1 :]
+    parser = argparse.ArgumentParser(prog="grouped_tests", description=__doc__, allow_abbrev=False)
+    parser.add_argument("processes", type=_from_1)
+    parser.add_argument("tests", nargs="*", metavar="TEST")
+    options = parser.parse_args(words[:split])
+    for test in options.tests:
+        if not _file(test).exists():
+            parser.error(f"there is no {_file(test)}")
     ignored = [one.removeprefix(_IGNORE) for one in arguments if one.startswith(_IGNORE)]
-    return run(groups_of(files_of(tests, ignored), processes * _GROUPS_OF_A_PROCESS), processes, arguments)
+    groups = groups_of(files_of(options.tests, ignored), options.processes * _GROUPS_OF_A_PROCESS)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        return Runner(options.processes, arguments).run(groups)
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

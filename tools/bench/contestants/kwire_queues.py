@@ -84,7 +84,10 @@ def plain_poll(task: Task, coordination: Coordination) -> Sample:
         consumer.subscribe([task.topic])
         _await_senders(task, coordination, lambda seconds: consumer.poll(1, seconds))
         while not count.is_full:
-            for record in consumer.poll(_BATCH):
+            records = consumer.poll(_BATCH, _PATIENCE_S)
+            if not records:
+                raise RuntimeError(f"no record for {_PATIENCE_S:.0f} s")
+            for record in records:
                 count.add(record.value or b"")
     return count.sample()
 
