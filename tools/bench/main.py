@@ -115,9 +115,9 @@ _FILES = "of that broker (default: where temporary files are); in memory, as /de
 
 
 def _numbers(text: str) -> list[int]:
-    found = [int(part) for part in text.split(",")]
+    found = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
     if min(found) < 1:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text}: give numbers from 1 on, such as 100,1000")
     return found
 
 
