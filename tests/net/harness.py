@@ -136,9 +136,11 @@ def address_of(peer: Peer | tuple[str, int]) -> Address:
 
 
 def closed_port() -> tuple[str, int]:
-    """Return a loopback address on which no program listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        host, port = listener.getsockname()
+    """Return a loopback address on which no program listens, and none will: the port stays bound until the end."""
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    host, port = bound.getsockname()
+    bound.detach()
     return host, port
 
 
