@@ -34,12 +34,16 @@ Search: TypeAlias = Callable[[bytes, Sequence[int]], int | None]
 
 
 class StreamFrame(NamedTuple):
-    """A frame without its size. `missing` bytes of its end are not in the capture, or beyond the limit."""
+    """A frame without its size. `missing` bytes of its end are not in the capture, or beyond the limit.
+
+    `is_unfinished`: they were still to come when the capture ended.
+    """
 
     data: bytes
     missing: int
     packet: int
     at_ns: int
+    is_unfinished: bool = False
 
 
 class Skipped(NamedTuple):
@@ -65,10 +69,10 @@ class FrameParser:
     def feed(self, event: Event) -> Iterator[StreamFrame | Skipped]:
         yield from self._piece(event) if isinstance(event, StreamData) else self._gap(event)
 
-    def finish(self) -> Iterator[StreamFrame | Skipped]:
-        """Yield what is left at the end of the stream."""
+    def finish(self, *, is_open: bool) -> Iterator[StreamFrame | Skipped]:
+        """Yield what is left at the end of the stream, or of the capture if the stream `is_open`."""
         if self._in_step and len(self._buffer) >= SIZE_BYTES:
-            yield self._take()
+            yield self._take()._replace(is_unfinished=is_open)
         self._skip(len(self._buffer))
         yield from self._report()
 

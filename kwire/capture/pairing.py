@@ -8,7 +8,7 @@ this client, and is then decoded as the most frequent one that fits (`is_guess`)
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -52,7 +52,7 @@ class CapturedFrame:
     (`is_token`). `packet` and `at_ns` are those of the last byte; `latency_ns` counts from the request to its response.
     `is_guess`: the request was not captured, and the bytes decode as this API. `request` counts the requests of the
     connection from 1; a response has the number of its request, 0 if unknown. A Produce with acks 0 is a request
-    without `expects_response`.
+    without `expects_response`. `is_unfinished`: the missing bytes were still to come when the capture ended.
     """
 
     connection: CapturedConnection
@@ -68,6 +68,7 @@ class CapturedFrame:
     is_token: bool = False
     request: int = 0
     expects_response: bool = True
+    is_unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +148,10 @@ class ResponseMatcher:
         for found in self._parsers[side].feed(event):
             yield from self._match(side, found)
 
-    def finish(self) -> Iterator[CaptureEvent]:
+    def finish(self, open_sides: Collection[int]) -> Iterator[CaptureEvent]:
+        """Yield what is left. `open_sides` might have sent more, but the capture ended."""
         for side, parser in enumerate(self._parsers):
-            for found in parser.finish():
+            for found in parser.finish(is_open=side in open_sides):
                 yield from self._match(side, found)
         while self._unmatched:
             yield self._guess(self._unmatched.popleft().frame)
@@ -183,6 +185,7 @@ class ResponseMatcher:
         yield CapturedFrame(
             self.connection, "request", found, version, frame.data, frame.missing, frame.packet, frame.at_ns,
             is_token=is_token, request=self._requests, expects_response=expects_response,
+            is_unfinished=frame.is_unfinished,
         )  # fmt: skip
         if found is not None:
             self._versions_used[found, version] += 1
@@ -235,6 +238,7 @@ class ResponseMatcher:
         return CapturedFrame(
             self.connection, "response", request.api, version, frame.data, frame.missing, frame.packet, frame.at_ns,
             latency_ns=frame.at_ns - request.at_ns, is_token=request.is_token, request=request.request,
+            is_unfinished=frame.is_unfinished,
         )  # fmt: skip
 
     def _guess(self, frame: StreamFrame) -> CapturedFrame:
@@ -244,8 +248,9 @@ class ResponseMatcher:
                 break
         else:
             return CapturedFrame(
-                self.connection, "response", None, -1, frame.data, frame.missing, frame.packet, frame.at_ns
-            )
+                self.connection, "response", None, -1, frame.data, frame.missing, frame.packet, frame.at_ns,
+                is_unfinished=frame.is_unfinished,
+            )  # fmt: skip
         return CapturedFrame(
             self.connection, "response", found, version, frame.data, frame.missing, frame.packet, frame.at_ns,
             is_guess=True,
@@ -364,19 +369,15 @@ def pair_frames(found: Iterable[CaptureEvent]) -> Iterator[RequestPair | Remark]
 
 
 class _CutFrames:
-    """Counts frames with missing bytes. The last one of a side is whole in its way: there the capture ends."""
+    """Counts frames with missing bytes. One that was not yet finished when the capture ended has lost none."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[int, Kind], int] = {}  # side -> the bytes that its last frame lacks
         self._frames = self._bytes = 0
 
     def add(self, frame: CapturedFrame) -> None:
-        side = (frame.connection.number, frame.kind)
-        if missing := self._last.pop(side, 0):
+        if frame.missing and not frame.is_unfinished:
             self._frames += 1
-            self._bytes += missing
-        if frame.missing:
-            self._last[side] = frame.missing
+            self._bytes += frame.missing
 
     def remarks(self) -> Iterator[Remark]:
         if self._frames:

@@ -105,17 +105,18 @@ class TcpStream:
         if segment.flags & FIN:
             half.finish(seq + len(segment.data) + segment.missing)
         if segment.flags & RST:
-            yield from self.finish()
+            yield from self.finish(is_open=False)
 
-    def finish(self) -> Iterator[CaptureEvent]:
-        """Yield what is left at the end of the connection or capture."""
+    def finish(self, *, is_open: bool) -> Iterator[CaptureEvent]:
+        """Yield what is left at the end of the connection, or of the capture if the connection `is_open`."""
         if self._is_over:
             return
         for side, half in enumerate(self._halves):
             yield from self._process(side, half.flush())
         self._is_over = True
         if self._matcher is not None:
-            yield from self._matcher.finish()
+            open_sides = [side for side, half in enumerate(self._halves) if is_open and not half.has_fin]
+            yield from self._matcher.finish(open_sides)
         elif self.rejected is None and self.bytes:
             self.rejected = CUT_OFF if self._bytes_captured * 2 < self.bytes else NO_REQUEST
         self._matcher = None
@@ -275,19 +276,19 @@ class _Connections:
 
     def finish(self) -> Iterator[CaptureEvent]:
         while self._open:
-            yield from self._close(next(iter(self._open)))
+            yield from self._close(next(iter(self._open)), is_open=True)
         for reason, number in self._rejected.most_common():
             verb = "is" if number == 1 else "are"
             size = _counted(self._rejected_bytes[reason], "byte")
             yield Remark(f"{_counted(number, 'connection')} {verb} not read ({size}): {reason}")
 
-    def _close(self, ends: frozenset[Endpoint]) -> Iterator[CaptureEvent]:
+    def _close(self, ends: frozenset[Endpoint], *, is_open: bool = False) -> Iterator[CaptureEvent]:
         stream = self._open.pop(ends)
         self._ended.pop(ends, None)
         self._ended[ends] = stream
         if len(self._ended) > CONNECTIONS_MAX:
             self._ended.popitem(last=False)
-        yield from stream.finish()
+        yield from stream.finish(is_open=is_open)
         if stream.rejected is not None:
             self._rejected[stream.rejected] += 1
             self._rejected_bytes[stream.rejected] += stream.bytes

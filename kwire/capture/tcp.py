@@ -236,6 +236,10 @@ class HalfStream:
         return self._seq is not None
 
     @property
+    def has_fin(self) -> bool:
+        return self._end is not None
+
+    @property
     def has_ended(self) -> bool:
         return self._end is not None and self._next >= self._end
 

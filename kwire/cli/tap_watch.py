@@ -60,11 +60,10 @@ class LiveStats:
         self._begin_ns = 0
 
     def add(self, exchange: Exchange) -> None:
-        self._begin_ns = self._begin_ns or exchange.at_ns
         self._current.add(exchange)
 
     def tick(self, at_ns: int) -> None:
-        """End a span: the tap calls it at its time, also when nothing comes any more."""
+        """End a span and begin one: the tap calls it at its start and at each time, also when nothing comes."""
         self.end()
         self._current = Statistics("api")
         self._begin_ns = at_ns

@@ -114,7 +114,7 @@ class Proxy:
         self._on_remark = on_remark
         self._tick_seconds = tick_seconds
         self._on_tick = on_tick
-        self._next_tick = clock.now() + tick_seconds
+        self._next_tick = clock.now() if tick_seconds < inf else inf  # the first one says when the tap starts
         self._selector = KafkaSelector(
             clock=clock, tls=tls, reuse_buffers=True, idle_timeout_ms=_IDLE_MS, max_frame_bytes=FRAME_SIZE_MAX,
             reconnect_backoff_ms=0, reconnect_backoff_ms_max=0,

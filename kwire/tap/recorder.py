@@ -35,9 +35,10 @@ class CaptureFiles:
         self._number = 0
         try:
             self._file = self._locked_file()
-            if rotate_bytes is not None and os.fstat(self._file.fileno()).st_size:
+            if rotate_bytes is not None:
                 self._number = self._last_number()
-                self._begin_next()
+                if os.fstat(self._file.fileno()).st_size:
+                    self._begin_next()
             if _is_regular(self._file):
                 self._file.truncate(0)
         except OSError as error:

@@ -63,7 +63,8 @@ class Tap(BackgroundServer):
         tls_in         certificate and key for TLS towards clients
         chaos, seed    rules that disturb the traffic, and the seed of their chances
         on_remark      gets news of listeners, and why connections failed
-        tick_seconds   call `on_tick` with the time (ns since 1970) at each such time, on the tap's thread
+        tick_seconds   call `on_tick` with the time (ns since 1970) at the start and at each such time, on the tap's
+                       thread
 
         Raises ConnectError if the address is not available, and ConfigurationError for options that make no sense.
         """

@@ -8,7 +8,7 @@ import pytest
 
 from kwire.broker import Cluster
 from kwire.protocol.messages.heartbeat import HeartbeatResponse
-from tests.capture.captures import CLIENT, Talk, pcap, timed
+from tests.capture.captures import CLIENT, Talk, pcap, pcapng, timed
 from tests.capture.test_pairing import Exchanged, talked
 from tests.cli.running import run
 from tests.lint.test_statistics import BEAT
@@ -66,16 +66,30 @@ def test_a_capture_without_traffic_has_no_exchange(tmp_path: Path, command: str)
     assert "no Kafka exchange is in the capture" in text
 
 
+def beating(exchanges: int, segment_bytes: int = 1000, port: int = 40000) -> Talk:
+    said: list[Exchanged] = [(BEAT, 4, HeartbeatResponse(error_code=0))] * exchanges
+    return talked(Talk(client=("127.0.0.1", port), segment_bytes=segment_bytes).opened(), said, first_id=1)
+
+
 def beats(segment_bytes: int = 20) -> list[bytes]:
     """Return the packets of six exchanges; a request has two packets."""
-    said: list[Exchanged] = [(BEAT, 4, HeartbeatResponse(error_code=0))] * 6
-    return talked(Talk(segment_bytes=segment_bytes).opened(), said, first_id=1).packets
+    return beating(6, segment_bytes).packets
+
+
+CLOSED = beating(2, 8).closed().packets
 
 
 DAMAGED = {
     "the file ends inside packet": pcap(timed(beats()))[:-3],
     "a frame is cut off: 11 bytes were not captured": pcap(timed([*beats()[:4], *beats()[5:]])),
     "frames are cut off": pcap(timed(beats(1000), snapshot=80)),
+    "a frame is cut off: 5 bytes were not captured": pcap(timed(beating(1).packets, snapshot=80)),
+    "4 frames are cut off": pcap(
+        timed([one for port in (1, 2, 3, 4) for one in beating(1, port=port).closed().packets], snapshot=80)
+    ),
+    # The last packet with data is missing.
+    "a frame is cut off: 8 bytes were not captured": pcap(timed([*CLOSED[:-4], *CLOSED[-3:]])),
+    "cut off: 8 bytes were not captured": pcapng(timed([*CLOSED[:-4], beating(2, 8).reset().packets[-1]])),
 }
 LOSSY = {name: words for name, words in COMMANDS.items() if name not in ("view", "replay")}
 LOSSY["report"] = ["pipeline", "report", "FILE", "-o", "PAGE"]

@@ -217,6 +217,23 @@ def test_a_second_run_goes_on_with_the_numbers(tmp_path: Path) -> None:
     assert found == {"t.10.pcapng": b"old", "t.11.pcapng": b"newest", "t.x.pcapng": b"no"}
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_earlier_run_counts_without_its_newest_file(tmp_path: Path, is_there: bool) -> None:
+    """A full disk leaves it empty, and a user may have moved it away."""
+    path = tmp_path / "t.pcapng"
+    earlier = {tmp_path / f"t.{number}.pcapng": f"number {number}".encode() for number in (1, 2)}
+    for one, data in earlier.items():
+        one.write_bytes(data)
+    if is_there:
+        path.touch()
+    files = CaptureFiles(path, MASKED, rotate_bytes=1, keep=None)
+    assert set(tmp_path.iterdir()) == {*earlier, path}, "an empty file gets no number"
+    files.flush([])
+    files.close()
+    assert {one: one.read_bytes() for one in earlier} == earlier
+    assert set(tmp_path.iterdir()) == {*earlier, path, tmp_path / "t.3.pcapng"}
+
+
 @pytest.mark.parametrize("rotate_bytes", [None, 1 << 20])
 def test_a_file_that_another_tap_writes_is_left_to_it(tmp_path: Path, rotate_bytes: int | None) -> None:
     path, link = tmp_path / "t.pcapng", tmp_path / "link.pcapng"

@@ -103,6 +103,8 @@ def test_a_tap_ticks_without_traffic() -> None:
         [("127.0.0.1", 1)], Recorder(None, None, MASKED), clock, tick_seconds=10, on_tick=lambda at: ticks.append(at)
     )
     try:
+        proxy.turn(60)
+        assert (len(ticks), clock.now()) == (1, 1000.0), "the first span begins with the tap"
         while len(ticks) < 3:
             proxy.turn(60)
         clock.advance(34)  # such as while the machine sleeps

@@ -62,7 +62,7 @@ def print_capture(
         has_problem |= any(
             decoded.problems
             for frame, decoded in ((found.request, one.request), (found.response, one.response))
-            if decoded is not None and not (frame and frame.missing)  # a remark is about these
+            if decoded is not None and not (frame and frame.missing)  # a remark counts those that lost bytes
         )
         counts.add(one)
         if output.is_table:
