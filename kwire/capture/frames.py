@@ -36,7 +36,7 @@ Search: TypeAlias = Callable[[bytes, Sequence[int]], int | None]
 class StreamFrame(NamedTuple):
     """A frame without its size. `missing` bytes of its end are not in the capture, or beyond the limit.
 
-    `is_unfinished`: they were still to come when the capture ended.
+    `is_unfinished`: nothing shows that they were ever sent.
     """
 
     data: bytes
@@ -69,10 +69,10 @@ class FrameParser:
     def feed(self, event: Event) -> Iterator[StreamFrame | Skipped]:
         yield from self._piece(event) if isinstance(event, StreamData) else self._gap(event)
 
-    def finish(self, *, is_open: bool) -> Iterator[StreamFrame | Skipped]:
-        """Yield what is left at the end of the stream, or of the capture if the stream `is_open`."""
+    def finish(self, *, is_whole: bool) -> Iterator[StreamFrame | Skipped]:
+        """Yield what is left at the end. `is_whole`: nothing after the last byte is known to be lost."""
         if self._in_step and len(self._buffer) >= SIZE_BYTES:
-            yield self._take()._replace(is_unfinished=is_open)
+            yield self._take()._replace(is_unfinished=is_whole)
         self._skip(len(self._buffer))
         yield from self._report()
 

@@ -52,7 +52,7 @@ class CapturedFrame:
     (`is_token`). `packet` and `at_ns` are those of the last byte; `latency_ns` counts from the request to its response.
     `is_guess`: the request was not captured, and the bytes decode as this API. `request` counts the requests of the
     connection from 1; a response has the number of its request, 0 if unknown. A Produce with acks 0 is a request
-    without `expects_response`. `is_unfinished`: the missing bytes were still to come when the capture ended.
+    without `expects_response`. `is_unfinished`: nothing shows that the missing bytes were ever sent.
     """
 
     connection: CapturedConnection
@@ -148,10 +148,10 @@ class ResponseMatcher:
         for found in self._parsers[side].feed(event):
             yield from self._match(side, found)
 
-    def finish(self, open_sides: Collection[int]) -> Iterator[CaptureEvent]:
-        """Yield what is left. `open_sides` might have sent more, but the capture ended."""
+    def finish(self, whole_sides: Collection[int]) -> Iterator[CaptureEvent]:
+        """Yield what is left. Of the end of `whole_sides` nothing is known to be lost."""
         for side, parser in enumerate(self._parsers):
-            for found in parser.finish(is_open=side in open_sides):
+            for found in parser.finish(is_whole=side in whole_sides):
                 yield from self._match(side, found)
         while self._unmatched:
             yield self._guess(self._unmatched.popleft().frame)
@@ -369,7 +369,7 @@ def pair_frames(found: Iterable[CaptureEvent]) -> Iterator[RequestPair | Remark]
 
 
 class _CutFrames:
-    """Counts frames with missing bytes. One that was not yet finished when the capture ended has lost none."""
+    """Counts frames with missing bytes. One that was unfinished when its connection or the capture ended lost none."""
 
     def __init__(self) -> None:
         self._frames = self._bytes = 0

@@ -102,21 +102,22 @@ class TcpStream:
             self._bytes_captured += len(segment.data)
             events = half.add(seq, segment.data, segment.missing, segment.packet, segment.at_ns)
             yield from self._process(side, events)
-        if segment.flags & FIN:
+        if segment.flags & (FIN | RST):
             half.finish(seq + len(segment.data) + segment.missing)
         if segment.flags & RST:
-            yield from self.finish(is_open=False)
+            yield from self.finish(is_open=True)
 
     def finish(self, *, is_open: bool) -> Iterator[CaptureEvent]:
-        """Yield what is left at the end of the connection, or of the capture if the connection `is_open`."""
+        """Yield what is left. `is_open`: a side that did not tell its end might have sent more."""
         if self._is_over:
             return
         for side, half in enumerate(self._halves):
             yield from self._process(side, half.flush())
         self._is_over = True
         if self._matcher is not None:
-            open_sides = [side for side, half in enumerate(self._halves) if is_open and not half.has_fin]
-            yield from self._matcher.finish(open_sides)
+            # Of a side that told its end it is known whether all came before it.
+            whole = [side for side, half in enumerate(self._halves) if (half.has_ended if half.has_fin else is_open)]
+            yield from self._matcher.finish(whole)
         elif self.rejected is None and self.bytes:
             self.rejected = CUT_OFF if self._bytes_captured * 2 < self.bytes else NO_REQUEST
         self._matcher = None

@@ -228,7 +228,7 @@ class HalfStream:
         self._waiting: list[_EarlySegment] = []
         self._waiting_bytes = 0
         self._segments_left = _SEGMENTS_BEFORE_GAP
-        self._end: int | None = None  # the position after the last byte, from a FIN
+        self._end: int | None = None  # the position after the last byte, from a FIN or RST
         self.resent_bytes = 0
 
     @property
@@ -279,7 +279,7 @@ class HalfStream:
             yield from self._emit_gap()
 
     def finish(self, seq: int) -> None:
-        """Set the end of the stream, from a FIN."""
+        """Set the end of the stream, from a FIN or RST."""
         if self._seq is not None:
             self._end = self._position(seq)
 

@@ -159,7 +159,7 @@ def cut(events: Iterable[bytes | int], *, in_step: bool = True, frame_bytes_max:
     found = [one for event in events for one in cutter.feed(Gap(event) if isinstance(event, int) else piece(event))]
     return [
         one if isinstance(one, Skipped) else (one.data, one.missing) if one.missing else one.data
-        for one in [*found, *cutter.finish(is_open=False)]
+        for one in [*found, *cutter.finish(is_whole=False)]
     ]
 
 
@@ -209,7 +209,7 @@ def test_the_search_buffer_is_bounded() -> None:
     for _ in range(100):
         assert not list(cutter.feed(piece(bytes(5000))))
         assert len(cutter._buffer) <= SEARCHED_BYTES_MAX
-    assert list(cutter.finish(is_open=False)) == [Skipped(500_000, 0)]
+    assert list(cutter.finish(is_whole=False)) == [Skipped(500_000, 0)]
 
 
 def test_a_frame_has_the_packet_that_completed_it() -> None:
