@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from math import inf
@@ -30,6 +30,8 @@ _log = logging.getLogger("kwire.cluster")
 
 # Between attempts for which connections wait (Java's sasl.login.retry.backoff.ms and its maximum).
 _BACKOFF_MS, _BACKOFF_MS_MAX = 100, 10_000
+
+_NO_THREAD = "end threads of the program, or raise the limit of threads of its user or container"
 
 # What a login has; all of these have an expiry.
 Credentials: TypeAlias = Token | Ticket | AwsMskSigner
@@ -63,12 +65,12 @@ class SharedLogin:
         self._submit = submit
         self._results: deque[Callable[[], object]] = deque()  # from the threads
         self._token: Credentials | None = None
-        self._is_refused = False  # the broker rejected the token, or the ticket gave none for a broker
+        self._refused_by: set[str] = set()  # hosts that rejected the token, or for which the ticket gave none
         self._waiting: list[Callable[[Credentials | KwireError], object]] = []
         self._fetch = 0  # the number of the newest attempt; results of others are dropped
         self._fetch_deadline = inf  # while one runs
         self._failures = 0  # in a row
-        self._refusals = 0  # likewise, of tokens by brokers
+        self._refusals: Counter[str] = Counter()  # likewise, of tokens by each host
         self._retry_at = 0.0  # no attempt before this
         self._refresh_at = inf  # once there has been a token
 
@@ -90,7 +92,7 @@ class SharedLogin:
     def _obtain_token(self, host: str, done: Obtained) -> None:
         token = self._token
         obtained = partial(self._begin_exchange, host, done)
-        if token is not None and not self._is_refused and token.expires_at > self.unix_time():
+        if token is not None and host not in self._refused_by and token.expires_at > self.unix_time():
             obtained(token)
         else:
             self._waiting.append(obtained)
@@ -100,23 +102,28 @@ class SharedLogin:
         if isinstance(token, KwireError):
             done(token)
         elif isinstance(token, Token):
-            done(OAuthClient(token, self._sasl.extensions), partial(self._judged, token))
+            done(OAuthClient(token, self._sasl.extensions), partial(self._judged, host, token))
         else:  # for this broker alone; a ticket comes from the key distribution centre too
-            self._run(partial(token.client, host), partial(self._ticket_obtained, token, done))
+            self._run(partial(token.client, host), partial(self._ticket_obtained, host, token, done))
 
-    def _ticket_obtained(self, ticket: Ticket | AwsMskSigner, done: Obtained, result: SaslClient | KwireError) -> None:
+    def _ticket_obtained(
+        self, host: str, ticket: Ticket | AwsMskSigner, done: Obtained, result: SaslClient | KwireError
+    ) -> None:
         if isinstance(result, KwireError):
-            self._judged(ticket, is_accepted=False)
-        done(result, partial(self._judged, ticket))
+            self._judged(host, ticket, is_accepted=False)
+        done(result, partial(self._judged, host, ticket))
 
-    def _judged(self, token: Credentials, is_accepted: bool) -> None:
-        """Note whether a broker took the credentials: others are obtained for the next connection, with back-off."""
+    def _judged(self, host: str, token: Credentials, is_accepted: bool) -> None:
+        """Note whether a broker took the credentials: others are obtained for its next connection, with back-off.
+
+        Many connections may be refused one token, which counts once; other hosts go on with it.
+        """
         if is_accepted:
-            self._refusals = 0
-        elif token is self._token:
-            self._is_refused = True
-            self._refusals += 1
-            self._retry_at = self._clock.now() + self._backoff.seconds(self._refusals, self._random)
+            del self._refusals[host]
+        elif token is self._token and host not in self._refused_by:
+            self._refused_by.add(host)
+            self._refusals[host] += 1
+            self._retry_at = self._clock.now() + self._backoff.seconds(self._refusals[host], self._random)
 
     # -- for the loop
 
@@ -159,7 +166,8 @@ class SharedLogin:
             self._failed(result, now)
             return
         self._fetch_deadline = inf
-        self._token, self._is_refused, self._failures = result, False, 0
+        self._token, self._failures = result, 0
+        self._refused_by.clear()
         unix_now = self.unix_time()
         at = refresh_at(result.issued_at, result.expires_at, unix_now, self._random.random())
         self._refresh_at = now + at - unix_now
@@ -197,10 +205,16 @@ class SharedLogin:
             except Exception as error:  # a library's; its text may hold a secret
                 text = f"{self.identity} failed with {type(error).__name__}"
                 result = _login_error(text, "see the traceback of __cause__", error)
+            finish(result)
+
+        def finish(result: Any) -> None:
             self._results.append(partial(done, result))
             self._wake()
 
-        self._submit(run)
+        try:
+            self._submit(run)
+        except RuntimeError as error:  # no thread is left; others may end
+            finish(_login_error(f"no thread for {self.identity}: {error}", _NO_THREAD, error, may_retry=True))
 
     def unix_time(self) -> float:
         return self._clock.time_ms() / 1000
@@ -230,7 +244,7 @@ async def _awaited(result: Awaitable[Any], seconds: float) -> Any:
         return await result
 
 
-def _login_error(message: str, remedy: str | None, cause: Exception) -> LoginError:
-    error = LoginError(message, remedy=remedy)
+def _login_error(message: str, remedy: str | None, cause: Exception, *, may_retry: bool = False) -> LoginError:
+    error = LoginError(message, may_retry=may_retry, remedy=remedy)
     error.__cause__ = cause
     return error

@@ -438,10 +438,14 @@ class Session:
             self._in_flight.append(entry)
 
     def _send_waiting(self, now: float) -> list[Event]:
-        """Send the waiting requests, up to `max_in_flight`."""
+        """Send the waiting requests, up to `max_in_flight`. One that is overdue fails: once sent, it would break the
+        connection at the next `expire`."""
         events: list[Event] = []
         while self._waiting and self._can_send_more():
             entry = self._waiting.popleft()
+            if entry.deadline <= now:
+                events.append(self._failed(entry, self._timeout_error(entry)))
+                continue
             try:
                 self._encode(entry, now)
             except KwireError as error:
@@ -657,6 +661,13 @@ class Session:
 
     def _login_timeout(self) -> LoginError:
         assert self._sasl is not None
+        if self._state is State.AUTHENTICATING:  # the broker waits: only a proof takes time there
+            return LoginError(
+                f"computing the proof of SASL {self._sasl.mechanism} for {self._sasl.identity} takes longer than "
+                f"{self._request_timeout_ms:,.0f} ms",
+                may_retry=True,
+                remedy="raise request_timeout_ms, or lower the iterations of this user's password",
+            )
         return LoginError(
             f"no credentials for SASL {self._sasl.mechanism} in {self._request_timeout_ms:,.0f} ms: "
             f"{self._sasl.identity} takes longer",

@@ -20,7 +20,7 @@ from kwire.net import VirtualClock
 from kwire.session import Sasl, SaslServer
 from kwire.session.sasl import aws
 from kwire.session.sasl.aws import AwsKeys, AwsMskValidator
-from kwire.session.sasl.exchange import Deferred, LaterClient, LoginTools, SaslClient, SaslError
+from kwire.session.sasl.exchange import Deferred, LaterClient, LoginTools, SaslError
 from kwire.session.sasl.kerberos import KerberosClient, KerberosLogin, Ticket
 from kwire.session.sasl.oauth import OAuthClient
 from kwire.session.sasl.scram import ITERATIONS_AT_ONCE
@@ -50,12 +50,12 @@ class World:
             raise self.error
         return f"token-{self.fetches}", self.login.unix_time() + self.lifetime
 
-    def connect(self) -> list[Any]:
+    def connect(self, host: str = "h") -> list[Any]:
         """Begin an exchange, and return the list that gets its first message or its error."""
         results: list[Any] = []
-        client = self.login.exchange("h")
+        client = self.login.exchange(host)
         assert isinstance(client, LaterClient)
-        self.client: SaslClient = client
+        self.client: LaterClient = client
         client.start().begin(results.append)  # type: ignore[union-attr]
         return results
 
@@ -135,9 +135,63 @@ def test_a_token_that_the_broker_rejects_is_not_used_again_and_others_are_fetche
         for message in results:
             assert isinstance(message, bytes)
             client = world.client
-            assert isinstance(client._client, OAuthClient)  # type: ignore[attr-defined]
+            assert isinstance(client._client, OAuthClient)
             client.step(b'{"status":"invalid_token"}')
     assert 10 <= world.fetches <= 30
+
+
+def test_a_token_that_many_connections_are_refused_counts_once() -> None:
+    world = World()
+    clients = []
+    for _ in range(8):
+        world.connect()
+        clients.append(world.client)
+    world.run()
+    for client in clients:
+        client.refused()
+    results = world.connect()
+    world.run(0.2)  # the first back-off; the eighth takes 8 s
+    assert results == [b"n,,\x01auth=Bearer token-2\x01\x01"]
+
+
+def test_a_token_that_one_broker_refuses_is_used_for_others_and_these_do_not_end_its_back_off() -> None:
+    world = World()
+    world.connect("good")
+    world.run()
+    for _ in range(1_200):  # two minutes
+        assert world.connect("good")  # at once
+        world.client.step(b"")
+        results, client = world.connect("bad"), world.client
+        world.run(0.1)
+        if results:
+            client.refused()
+    assert 10 <= world.fetches <= 30
+
+
+def test_a_system_without_threads_fails_the_login_for_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error in place of a result would end the event loop, with all clients of a cluster."""
+
+    def no_thread(call: Callable[[], object]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    woken: list[bool] = []
+    for sasl in (None, Sasl("PLAIN", "alice", lambda: "secret")):
+        world = World(sasl)
+        woken.clear()
+        with monkeypatch.context() as without:
+            without.setattr(world.login, "_submit", no_thread)
+            without.setattr(world.login, "_wake", lambda: woken.append(True))
+            results = world.connect()
+            assert results == []
+            assert woken
+            world.run()
+        (error,) = results
+        assert isinstance(error, LoginError)
+        assert error.is_retriable
+        assert "can't start new thread" in error.message
+        results = world.connect()
+        world.run(1.0)
+        assert isinstance(results[0], bytes)
 
 
 def test_a_source_that_does_not_return_fails_in_time_and_its_late_token_is_dropped() -> None:

@@ -32,6 +32,7 @@ from kwire.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 from kwire.session import (
     ConnectionClosed,
     HandshakeDone,
+    RequestFailed,
     RequestReceived,
     ResponseReceived,
     Sasl,
@@ -563,6 +564,19 @@ class TestRenewal:
         assert pipe.client.deadline() == 96.5
         assert [type(event) for event in pipe.client.expire(96.5)] == [Deferred]
 
+    def test_an_overdue_request_is_not_sent_when_its_renewal_fails(self) -> None:
+        """Both ends come together. Once written it broke the connection, with the requests behind it."""
+        pipe = ready_client(SaslServer(USERS, session_lifetime_ms=1_000_000), login=SlowLogin())
+        pipe.client.expire(900.0)
+        pipe.client.send(MetadataRequest(topics=[]), 902.0, token="first")
+        pipe.client.expire(902.0)
+        pipe.client.send(MetadataRequest(topics=[]), 931.0, token="second")
+        (failed,) = pipe.client.expire(932.0)
+        assert isinstance(failed, RequestFailed)
+        assert (failed.token, failed.was_sent, type(failed.error)) == ("first", False, RequestTimeoutError)
+        assert [event.token for event in pipe.run(932.0)] == ["second"]  # type: ignore[union-attr]
+        assert pipe.client.expire(932.1) == []
+
     def test_another_user_or_mechanism_ends_the_connection(self) -> None:
         users = {"alice": "secret", "bob": "secret"}
         for changed in (Sasl("PLAIN", "bob", "secret"), Sasl("SCRAM-SHA-256", "alice", "secret")):
@@ -612,7 +626,10 @@ class TestRenewal:
     def test_a_proof_that_does_not_come_ends_the_connection(self) -> None:
         """The broker waits for it: there is no way back to requests, as there is before SaslHandshake."""
         pipe = renewal_with_a_slow_proof()
-        assert isinstance(broken(pipe.client.expire(930.0)), LoginError)
+        error = broken(pipe.client.expire(930.0))
+        assert isinstance(error, LoginError)
+        assert "computing the proof of SASL SCRAM-SHA-256 for user 'alice' takes longer than 30,000 ms" in error.message
+        assert "raise request_timeout_ms" in str(error.remedy)
 
 
 class SlowLogin:
