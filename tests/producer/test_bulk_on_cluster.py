@@ -144,7 +144,12 @@ def test_a_partition_that_is_not_there_fails_and_the_others_go(cluster: Cluster)
         with pytest.raises(DeliveryError):
             response.result(PATIENCE)
     assert [index for index, _ in response.errors] == [1]
-    assert [record.value for record in logged(cluster, 0)] == [b"a", b"c"]
+    result = response.settled(0)
+    assert (list(result.partitions), list(result.offsets)) == ([0, 99, 0], [0, -1, 1])
+    logs = [[record.value for record in logged(cluster, partition)] for partition in range(PARTITIONS)]
+    assert logs == [[b"a", b"c"], *([] for _ in range(1, PARTITIONS))], [
+        cluster.log("t", one) for one in range(PARTITIONS)
+    ]
 
 
 def test_a_buffer_that_stays_full(cluster: Cluster) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PATIENCE_SECONDS = 2.0  # for processes that got the signal, too
-_GROUPS_OF_A_PROCESS = 6  # so that the last group is short
+_GROUPS_OF_A_PROCESS = 4  # so that the last group is short
 _IGNORE = "--ignore="
 _SUM = re.compile(r"^(?:=+ )?((?:no tests|\d+[ /]).*) in \d+\.\d+s\b")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)\b")
@@ -50,20 +50,8 @@ def files_of(tests: Sequence[str], ignored: Iterable[str]) -> list[str]:
 
 
 def groups_of(files: Sequence[str], count: int) -> list[list[str]]:
-    """Return the files in about `count` groups of about the same size in bytes.
-
-    Neighbours stay together: they share imports.
-    """
-    sizes = [_file(file).stat().st_size for file in files]
-    each = sum(sizes) / max(1, count)
-    groups: list[list[str]] = []
-    before = 0
-    for file, size in zip(files, sizes, strict=True):
-        if not groups or before + size / 2 >= len(groups) * each:
-            groups.append([])
-        groups[-1].append(file)
-        before += size
-    return groups
+    """Deal the files to at most `count` groups, so that each has some of every folder: folders differ in their time."""
+    return [group for number in range(count) if (group := list(files[number::count]))]
 
 
 def _file(test: str) -> Path:
@@ -80,8 +68,8 @@ class Ended:
     output: str
 
     def __str__(self) -> str:
-        first, last = self.group[0], self.group[-1]
-        return f"{first if first == last else f'{first} to {last}'}: {_shown(self.counts())} in {self.seconds:.0f} s"
+        others = f" and {len(self.group) - 1} more" if self.group[1:] else ""
+        return f"{self.group[0]}{others}: {_shown(self.counts())} in {self.seconds:.0f} s"
 
     @property
     def has_failed(self) -> bool:
