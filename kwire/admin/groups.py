@@ -22,7 +22,7 @@ from kwire.cluster import ToCoordinator
 from kwire.cluster.waiting import blocking
 from kwire.consumer.arguments import checked_partitions
 from kwire.consumer.assignors.protocol import parse_assignment, parse_subscription
-from kwire.consumer.offsets import NO_OFFSET, Ago, AtTimestamp, FoundOffset, Offset
+from kwire.consumer.offsets import NO_OFFSET, Ago, AtTimestamp, FoundOffset, Offset, OffsetsQuery
 from kwire.errors import (
     BrokerError,
     ConfigurationError,
@@ -66,6 +66,7 @@ GroupType = Literal["classic", "consumer", "share", "streams"]
 ResetTarget = Literal["earliest", "latest", "current"] | datetime | timedelta | Ago | AtTimestamp | int
 T = TypeVar("T")
 Name = TypeVar("Name")
+Result = TypeVar("Result")
 
 _STATES_SINCE, _TYPES_SINCE = 4, 5
 _ALL_OFFSETS_SINCE = 2  # OffsetFetch
@@ -313,9 +314,7 @@ class GroupAdmin(LogOffsets):
     async def _committed_offsets_of(
         self, groups: Sequence[str], deadline: float
     ) -> dict[str, dict[TopicPartition, Offset] | KwireError]:
-        return await self._coordinated(
-            groups, OffsetFetchRequest, _offset_fetch, _committed, deadline, at_most=_NAMES_UNTIL
-        )
+        return await self._coordinated(groups, *_OFFSETS_OF_OTHERS[:3], deadline, _OFFSETS_OF_OTHERS[3])
 
     async def _set_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | Offset], *, timeout: float | None = None
@@ -432,9 +431,7 @@ class GroupAdmin(LogOffsets):
         """
         checked_name("group", group)
         checked_isolation(isolation)
-        deadline = self._deadline(timeout)
-        described = raised(await self._describe_all([group], deadline), group)
-        return raised(await self._lags([described], isolation, deadline), group)
+        return raised(await self._lags([group], isolation, self._deadline(timeout)), group)
 
     async def _lag_many(
         self, groups: Iterable[str], *, isolation: Isolation = "read_uncommitted", timeout: float | None = None
@@ -442,36 +439,52 @@ class GroupAdmin(LogOffsets):
         """Return the lag of several groups."""
         deadline = self._deadline(timeout)
         checked_isolation(isolation)
-        names = _group_ids(groups)
-        # A coordinator that is silent must leave time to find the lag of the others' groups.
-        half = deadline if len(names) == 1 else deadline - self._left(deadline) / 2
-        described = await self._describe_all(names, half)
-        found = [group for group in described.values() if isinstance(group, Group)]
-        lags = await self._lags(found, isolation, deadline)
-        return Results({name: one if isinstance(one, KwireError) else lags[name] for name, one in described.items()})
+        return Results(await self._lags(_group_ids(groups), isolation, deadline))
 
     # -- parts
 
     async def _describe_all(self, names: Sequence[str], deadline: float) -> dict[str, Group | KwireError]:
-        (api, build, parse), *others = _DESCRIPTIONS
-        return await self._routed(
-            {name: ToCoordinator(name) for name in names}, api, build, parse, deadline,
-            others=[NextRequest(*one, _is_of_another_type) for one in others],
-        )  # fmt: skip
+        return await self._described(names, lambda group: group, deadline)
+
+    async def _described(
+        self, names: Sequence[str], then: Callable[[Group], T | NextRequest], deadline: float
+    ) -> dict[str, T | KwireError]:
+        """Describe each group, and return what `then` makes of it: called in the client's own thread."""
+        first, *others = (
+            NextRequest(api, build, partial(_parsed, parse, then), _is_of_another_type)
+            for api, build, parse in _DESCRIPTIONS
+        )
+        routes = {name: ToCoordinator(name) for name in names}
+        return await self._routed(routes, first.api, first.build, first.parse, deadline, others=others)
 
     async def _lags(
-        self, groups: Sequence[Group], isolation: Isolation, deadline: float
+        self, names: Sequence[str], isolation: Isolation, deadline: float
     ) -> dict[str, GroupLag | KwireError]:
-        """Return the lag of each group. The ends of all logs are found at once: no group waits for another one's."""
-        share = [group.id for group in groups if group.type == "share"]
-        others = [group.id for group in groups if group.type != "share"]
-        committed: dict[str, Mapping[TopicPartition, Offset | ShareOffset] | KwireError] = {
-            **await self._share_offsets_of(share, deadline),
-            **await self._committed_offsets_of(others, deadline),
-        }
-        keys = {key for group in groups for key in _partitions(group, committed[group.id])}
-        ends = await self._each_offset_at(dict.fromkeys(sorted(keys), LATEST), deadline, isolation)
-        return {group.id: _group_lag(group, committed[group.id], ends) for group in groups}
+        """Return the lag of each group. None waits for another one's: each request follows the response before it."""
+        fetcher = self._fetcher(deadline, isolation)
+        asked: set[TopicPartition] = set()
+        queries: list[OffsetsQuery] = []
+
+        def ask_for_offsets(group: Group) -> NextRequest:
+            api, build, parse, at_most = _OFFSETS_OF_SHARE if group.type == "share" else _OFFSETS_OF_OTHERS
+            return NextRequest(api, build, partial(_parsed, parse, partial(ask_for_ends, group)), at_most=at_most)
+
+        def ask_for_ends(group: Group, committed: _Committed) -> tuple[Group, _Committed]:
+            keys = sorted(_partitions(group, committed) - asked)
+            asked.update(keys)
+            queries.append(OffsetsQuery(fetcher, dict.fromkeys(keys, LATEST), self._left(deadline)))
+            return group, committed
+
+        self._runtime.add(fetcher)
+        try:
+            found = await self._described(names, ask_for_offsets, deadline)
+            ends: dict[TopicPartition, FoundOffset | KwireError] = {}
+            for query in queries:
+                of_query = await self._waiter.result_of(query.results, self._left(deadline) + _GRACE_SECONDS)
+                ends.update(of_query)
+        finally:
+            self._runtime.remove(fetcher)
+        return {name: one if isinstance(one, KwireError) else _group_lag(*one, ends) for name, one in found.items()}
 
     async def _targets(
         self,
@@ -512,9 +525,7 @@ class GroupAdmin(LogOffsets):
     async def _share_offsets_of(
         self, groups: Sequence[str], deadline: float
     ) -> dict[str, dict[TopicPartition, ShareOffset] | KwireError]:
-        return await self._coordinated(
-            groups, DescribeShareGroupOffsetsRequest, _describe_share_offsets, _share_offsets_described, deadline
-        )
+        return await self._coordinated(groups, *_OFFSETS_OF_SHARE[:3], deadline)
 
     # -- requests
 
@@ -749,6 +760,12 @@ _DESCRIPTIONS: tuple[tuple[Any, Any, Any], ...] = (
 )
 
 
+def _parsed(
+    parse: Callable[[str, Any, bool], Result], then: Callable[[Result], T], group: str, response: Any, in_doubt: bool
+) -> T:
+    return then(parse(group, response, in_doubt))
+
+
 # -- delete, remove members
 
 
@@ -867,22 +884,14 @@ def _offsets_deleted(
 # -- lag
 
 
-def _partitions(
-    group: Group, committed: Mapping[TopicPartition, Offset | ShareOffset] | KwireError
-) -> set[TopicPartition]:
+def _partitions(group: Group, committed: _Committed) -> set[TopicPartition]:
     """Return the partitions that a group has a lag in: what it has committed, and what its members have."""
-    if isinstance(committed, KwireError):
-        return set()
     return {*committed, *(key for member in group.members for key in member.assignment)}
 
 
 def _group_lag(
-    group: Group,
-    committed: Mapping[TopicPartition, Offset | ShareOffset] | KwireError,
-    ends: Mapping[TopicPartition, FoundOffset | KwireError],
-) -> GroupLag | KwireError:
-    if isinstance(committed, KwireError):
-        return committed
+    group: Group, committed: _Committed, ends: Mapping[TopicPartition, FoundOffset | KwireError]
+) -> GroupLag:
     lags = [
         _partition_lag(key, committed.get(key), ends[key], group.owner(key))
         for key in sorted(_partitions(group, committed))
@@ -939,6 +948,14 @@ def _share_offsets_described(
             if one.start_offset >= 0:
                 offsets[topic.topic_name, one.partition_index] = ShareOffset(Offset(one.start_offset), one.lag)
     return offsets
+
+
+# API, build, parse, the highest version to use.
+_OFFSETS_OF_OTHERS: tuple[Any, Any, Any, int] = (OffsetFetchRequest, _offset_fetch, _committed, _NAMES_UNTIL)
+_OFFSETS_OF_SHARE: tuple[Any, Any, Any, None] = (
+    DescribeShareGroupOffsetsRequest, _describe_share_offsets, _share_offsets_described, None,
+)  # fmt: skip
+_Committed = Mapping[TopicPartition, Offset | ShareOffset]
 
 
 def _alter_share_offsets(

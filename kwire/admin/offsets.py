@@ -66,14 +66,16 @@ class LogOffsets(Noun):
     def _query(
         self, timestamps: Mapping[TopicPartition, int], deadline: float, isolation: Isolation
     ) -> tuple[OffsetFetcher, OffsetsQuery]:
-        left = self._left(deadline)
-        fetcher = OffsetFetcher(
+        fetcher = self._fetcher(deadline, isolation)
+        return fetcher, OffsetsQuery(fetcher, timestamps, self._left(deadline))
+
+    def _fetcher(self, deadline: float, isolation: Isolation) -> OffsetFetcher:
+        return OffsetFetcher(
             is_committed_only=isolation == "read_committed",
-            unknown_topic_timeout_ms=min(int(left * 1000), _UNKNOWN_TOPIC_TIMEOUT_MS),
+            unknown_topic_timeout_ms=min(int(self._left(deadline) * 1000), _UNKNOWN_TOPIC_TIMEOUT_MS),
             backoff=self._backoff(),
             random=Random(),
         )
-        return fetcher, OffsetsQuery(fetcher, timestamps, left)
 
 
 class OffsetAdmin(LogOffsets):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from copy import copy
 from functools import partial
 from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -32,12 +33,16 @@ _BUSY_CODES = frozenset({
 
 
 class NextRequest(NamedTuple):
-    """What is sent about a name instead, if the response to the request before is an error that asks for it."""
+    """What is sent about a name after the request before: for an error that asks for it, or as its `parse` says.
+
+    `at_most` is the highest version to use.
+    """
 
     api: type[Request[Any]]
     build: Callable[[Any, int], Request[Any]]
     parse: Callable[[Any, Any, bool], Any]
-    is_after: Callable[[KwireError], bool]
+    is_after: Callable[[KwireError], bool] = lambda error: False
+    at_most: int | None = None
 
 
 class RoutedRequests(Generic[Name, Result]):
@@ -46,7 +51,7 @@ class RoutedRequests(Generic[Name, Result]):
     routes  where the request about each name goes
     build   makes the request about a name for the negotiated version
     parse   returns the result in a response, or raises the error in it; `in_doubt` says that an earlier attempt got no
-            response and may have been carried out
+            response and may have been carried out. A `NextRequest` is no result: it is sent, and others are not
     busy    error codes of this API after which it may succeed later, beyond those of all APIs
     others  further requests, in this order. Each name goes on to the next one without waiting for the other names
     """
@@ -56,7 +61,7 @@ class RoutedRequests(Generic[Name, Result]):
         routes: Mapping[Name, Route],
         api: type[Request[Any]],
         build: Callable[[Name, int], Request[Any]],
-        parse: Callable[[Name, Any, bool], Result],
+        parse: Callable[[Name, Any, bool], Result | NextRequest],
         *,
         timeout: float,
         backoff: Backoff,
@@ -67,9 +72,8 @@ class RoutedRequests(Generic[Name, Result]):
     ) -> None:
         self.future: Future[dict[Name, Result | KwireError]] = Future()
         self._routes = dict(routes)
-        self._requests = [NextRequest(api, build, parse, lambda error: False), *others]
-        self._at_request = dict.fromkeys(self._routes, 0)  # the index of the request about each name
-        self._at_most = at_most  # the highest version to use
+        first = NextRequest(api, build, parse, at_most=at_most)
+        self._requests = dict.fromkeys(self._routes, (first, *others))  # about each name, those that are done left out
         self._busy = _BUSY_CODES | frozenset(busy)
         self._timeout = timeout
         self._backoff = backoff
@@ -117,7 +121,7 @@ class RoutedRequests(Generic[Name, Result]):
         return [self._pending_request(name, left) for name in due if self._has_partition(name, now, view)]
 
     def _request(self, name: Name) -> NextRequest:
-        return self._requests[self._at_request[name]]
+        return self._requests[name][0]
 
     def _has_partition(self, name: Name, now: float, view: ClusterView) -> bool:
         """Return False where metadata lacks the partition of a leader: look again, or fail if metadata is newer."""
@@ -141,7 +145,7 @@ class RoutedRequests(Generic[Name, Result]):
             partial(request.build, name),
             partial(self._done, name),
             timeout_ms=max(1, int(seconds * 1000)),
-            at_most=self._at_most,
+            at_most=request.at_most,
         )
 
     def _done(self, name: Name, result: Response | KwireError | None, now: float) -> None:
@@ -150,7 +154,11 @@ class RoutedRequests(Generic[Name, Result]):
         try:
             if isinstance(result, KwireError):
                 raise result
-            self._set_result(name, self._request(name).parse(name, result, name in self._in_doubt))
+            parsed = self._request(name).parse(name, result, name in self._in_doubt)
+            if isinstance(parsed, NextRequest):
+                self._begin(name, (parsed,))
+            else:
+                self._set_result(name, parsed)
         except BrokerError as error:
             moved = _MOVED_CODES.get(type(self._routes[name]), frozenset())
             if error.code in moved or error.code in self._busy:
@@ -169,13 +177,16 @@ class RoutedRequests(Generic[Name, Result]):
 
     def _goes_on(self, name: Name, error: KwireError) -> bool:
         """Go on to the next request about a name. Return False if there is none, or not after this error."""
-        others = self._requests[self._at_request[name] + 1 :]
+        others = self._requests[name][1:]
         if not others or not others[0].is_after(error):
             return False
-        self._at_request[name] += 1
+        self._begin(name, others)
+        return True
+
+    def _begin(self, name: Name, requests: tuple[NextRequest, ...]) -> None:
+        self._requests[name] = requests
         self._in_doubt.discard(name)
         self._not_before[name] = 0.0
-        return True
 
     def _retry(self, name: Name, error: KwireError, now: float) -> None:
         self._attempts[name] += 1
@@ -184,19 +195,32 @@ class RoutedRequests(Generic[Name, Result]):
 
     def _set_result(self, name: Name, result: Result | KwireError) -> None:
         self._not_before.pop(name, None)
-        self._results[name] = result
+        self._results[name] = self._named(name, result) if isinstance(result, KwireError) else result
         self._complete_if_done()
 
     def _complete_if_done(self) -> None:
         if len(self._results) == len(self._routes) and not self.future.done():
             self.future.set_result({name: self._results[name] for name in self._routes})
 
+    def _named(self, name: Name, error: KwireError) -> KwireError:
+        """Return the error with what it is about. One of a connection may belong to many names, and is copied."""
+        route = self._routes[name]
+        where: dict[str, Any] = {}
+        if isinstance(route, ToCoordinator):
+            is_group = route.kind == "group"
+            where = {"group": route.key} if is_group else {"resource": f"transactional id {route.key}"}
+        elif isinstance(route, ToLeader):
+            where = {"topic": route.topic, "partition": route.partition}
+        if where.keys() <= error.where.keys():
+            return error
+        named = copy(error).at(**where)
+        named.__cause__ = error.__cause__
+        return named
+
     def _expired(self, name: Name, view: ClusterView) -> KwireError:
-        where: dict[str, Any] = {"group": name} if isinstance(self._routes[name], ToCoordinator) else {}
         return timeout_error(
             "no result in time",
             self._last_error.get(name) or view.connection_error,
             api=self._request(name).api.__name__.removesuffix("Request"),
             remedy="check that the broker that is responsible can be reached from here",
-            **where,
         )

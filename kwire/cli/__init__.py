@@ -27,7 +27,6 @@ import atexit
 import gc
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
@@ -59,10 +58,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 @contextmanager
 def _dies_of_interrupt() -> Iterator[None]:
     """Let Ctrl-C end the process as it ends other programs, not with a traceback out of the imports."""
-    is_usual = threading.current_thread() is threading.main_thread()
-    is_usual = is_usual and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_usual:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        except ValueError:  # only the main thread may: a program calls `main` in another one
+            is_usual = False
     try:
         yield
     finally:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kwire.cli.connection import ConnectionOptions
-from kwire.cli.error_report import ExitCode, exit_code, print_error, report_error
+from kwire.cli.error_report import ExitCode, error_lines, exit_code, print_error, report_error
 from kwire.cli.output import Output
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kwire.errors import KwireError
 
 _DURATION = re.compile(r"(\d+)(ms|s|m|h|d|w)", re.ASCII)
+_NAMES = ("topic", "partition", "group", "resource")  # the places of an error that say what it is about
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -29,16 +30,25 @@ def open_admin(connection: ConnectionOptions) -> Admin:
     return Admin(options.pop("bootstrap"), **options)
 
 
-def report(errors: Mapping[Any, KwireError]) -> ExitCode:
-    """Print the errors of single things, and return the exit code: CONNECTION if all are that no broker was reached."""
+def report(errors: Mapping[Any, KwireError], done: Collection[Any]) -> ExitCode:
+    """Print the errors of single things, and return the exit code. `done` is what succeeded.
+
+    CONNECTION is for no broker reached: nothing succeeded, and each error is one. Equal errors are then printed once.
+    """
     if not errors:
         return ExitCode.OK
-    if all(exit_code(error) == ExitCode.CONNECTION for error in errors.values()):
+    if not done and all(exit_code(error) == ExitCode.CONNECTION for error in errors.values()):
+        alike: dict[tuple[str, ...], list[KwireError]] = {}
         for error in errors.values():
-            report_error(error)
+            alike.setdefault(tuple(error_lines(error, without=_NAMES)), []).append(error)
+        for lines, found in alike.items():
+            print_error(*(lines if len(found) > 1 else error_lines(found[0])))
         return ExitCode.CONNECTION
     for error in errors.values():
-        print_error(str(error))
+        if error.__cause__ is not None:
+            report_error(error)
+        else:
+            print_error(str(error))
     return ExitCode.KAFKA
 
 

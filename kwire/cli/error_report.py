@@ -7,7 +7,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import IntEnum
 from typing import TextIO
 
@@ -68,16 +68,18 @@ def exit_code(error: BaseException) -> ExitCode:
             return ExitCode.UNDECODABLE
         case NodeError():
             return ExitCode.CONNECTION
-        case RequestTimeoutError() if isinstance(error.__cause__, NodeError | RequestTimeoutError):
-            # Two time-outs in a row: the peer accepted the connection and sent nothing.
+        case RequestTimeoutError() if isinstance(error.__cause__, NodeError):
             return ExitCode.CONNECTION
+        case RequestTimeoutError() if isinstance(cause := error.__cause__, RequestTimeoutError):
+            # Two time-outs in a row and nothing else: the peer accepted the connection and sent nothing.
+            return ExitCode.CONNECTION if cause.__cause__ is None else exit_code(cause)
         case DeliveryError() if error.__cause__ is not None:
             return exit_code(error.__cause__)
     return ExitCode.KAFKA
 
 
-def error_lines(error: KwireError) -> list[str]:
-    """Return the lines for stderr; the first stands alone, the others are labelled.
+def error_lines(error: KwireError, *, without: Collection[str] = ()) -> list[str]:
+    """Return the lines for stderr, without some of the places; the first stands alone, the others are labelled.
 
     >>> error_lines(KwireError("connection refused", broker="1 at db:9092", remedy="is it running?"))
     ['connection refused', '  at:  broker 1 at db:9092', '  do:  is it running?']
@@ -86,13 +88,13 @@ def error_lines(error: KwireError) -> list[str]:
     lines = [_without(error.message, causes)]
     if isinstance(error, RequestTimeoutError) and any(isinstance(cause, _UNREACHED) for cause in causes):
         lines = ["no broker could be reached in time"]
-    if place := _place_text(error):
+    if place := _place_text(error, without):
         lines.append(f"  at:  {place}")
     texts = lines[0]
     for cause in causes:
         text = _without(cause.message, causes)
         if text not in texts:
-            place = _place_text(cause)
+            place = _place_text(cause, without)
             lines.append(f"  why: {text} [{place}]" if place else f"  why: {text}")
             texts += text
     # The innermost remedy fits the real cause: "nothing listens there", not "check the brokers".
@@ -131,9 +133,9 @@ def _without(message: str, causes: list[KwireError]) -> str:
     return message
 
 
-def _place_text(error: KwireError) -> str:
+def _place_text(error: KwireError, without: Collection[str]) -> str:
     # KwireError puts the place in brackets after its message.
-    return str(KwireError("").at(**error.where))[2:-1] if error.where else ""
+    return KwireError("").at(**error.where).text(without=without)[2:-1]
 
 
 def _causes(error: KwireError) -> Iterator[KwireError]:

@@ -83,7 +83,7 @@ def describe(groups: tuple[str, ...], connection: ConnectionOptions, output: Out
             _show_group(group, output)
         else:
             output.json(_group_json(group))
-    return report(results.errors)
+    return report(results.errors, results.ok)
 
 
 def _show_group(group: Group, output: Output) -> None:
@@ -169,7 +169,7 @@ def lag(groups: tuple[str, ...], committed: bool, connection: ConnectionOptions,
             for line in _lag_lines(found):
                 output.json(line)
     partition_errors = {(one.group, key): error for one in results.ok.values() for key, error in one.errors.items()}
-    return report({**results.errors, **partition_errors})
+    return report({**results.errors, **partition_errors}, results.ok)
 
 
 def _show_lag(found: GroupLag, output: Output) -> None:
@@ -300,7 +300,7 @@ def delete(groups: tuple[str, ...], dry_run: bool, connection: ConnectionOptions
             output.text(f"{name}: {'would be deleted' if dry_run else 'deleted'}")
         else:
             output.json({"group": name, "deleted": not dry_run, "dry_run": dry_run})
-    return report(errors)
+    return report(errors, done)
 
 
 @command.command()
@@ -332,7 +332,7 @@ def remove_members(
             )
             removed, errors = list(results.ok), results.errors
     show([{"group": group, "member": one, "removed": not dry_run, "dry_run": dry_run} for one in removed], output)
-    return report(errors)
+    return report(errors, removed)
 
 
 @command.command()
@@ -359,4 +359,4 @@ def delete_offsets(
         for topic, index in deleted
     ]
     show(rows, output, right=["partition"])
-    return report(errors)
+    return report(errors, deleted)

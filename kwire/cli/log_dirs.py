@@ -40,7 +40,7 @@ def describe(
         for log in one.replicas
     ]  # fmt: skip
     show(rows, output, right=["broker", "partition", "bytes", "lag"])
-    return report({one.path: one.error for one in found if one.error is not None})
+    return report({(one.broker, one.path): one.error for one in found if one.error is not None}, found)
 
 
 @command.command()
@@ -60,7 +60,7 @@ def move(broker: int, moves: tuple[str, ...], dry_run: bool, connection: Connect
                 for key in results.ok
             ]
             show(rows, output, right=["broker", "partition"])
-            return report(results.errors)
+            return report(results.errors, results.ok)
         found = admin.log_dirs.describe([broker], timeout=connection.timeout)
     known = [one.path for one in found]
     for key, path in wanted.items():

@@ -58,7 +58,7 @@ def list_offsets(
         for (topic, index), one in found.ok.items()
     ]  # fmt: skip
     show(rows, output, right=["partition", "offset", "timestamp_ms", "leader_epoch"])
-    return report(found.errors)
+    return report(found.errors, found.ok)
 
 
 def named_partitions(texts: Iterable[str]) -> list[str | tuple[str, int]]:

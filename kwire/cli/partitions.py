@@ -59,7 +59,7 @@ def reassign(moves: tuple[str, ...], dry_run: bool, connection: ConnectionOption
         row = {"topic": topic, "partition": index, "from": before, "replicas": wanted[topic, index]}
         rows.append({**row, "dry_run": dry_run})
     show(rows, output, right=["partition"])
-    return report({} if results is None else results.errors)
+    return ExitCode.OK if results is None else report(results.errors, results.ok)
 
 
 @command.command()
@@ -79,7 +79,7 @@ def cancel(partitions: tuple[str, ...], dry_run: bool, connection: ConnectionOpt
             done, errors = list(results.ok), results.errors
     rows = [{"topic": topic, "partition": index, "cancelled": not dry_run, "dry_run": dry_run} for topic, index in done]
     show(rows, output, right=["partition"])
-    return report(errors)
+    return report(errors, done)
 
 
 @command.command()
@@ -125,7 +125,7 @@ def elect(
         for (topic, index), changed in changes.items()
     ]
     show(rows, output, right=["partition"])
-    return report(errors)
+    return report(errors, changes)
 
 
 def _current(admin: Admin, keys: Iterable[tuple[str, int]] | None, connection: ConnectionOptions) -> Snapshot:

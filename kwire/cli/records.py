@@ -58,7 +58,7 @@ def delete_before(topic: str, time: str, dry_run: bool, connection: ConnectionOp
             for key, start in results.ok.items()
         ]
         show(rows, output, right=["partition", "log_start"])
-        return report(results.errors)
+        return report(results.errors, results.ok)
     with open_admin(connection) as admin:
         found = admin.offsets.list([topic], before, timeout=connection.timeout)
     return _delete({key: one.offset for key, one in found.items()}, True, connection, output)
@@ -87,4 +87,4 @@ def _delete(
         for (topic, index), start in results.ok.items()
     ]
     show(rows, output, right=["partition", "log_start"])
-    return report(results.errors)
+    return report(results.errors, results.ok)

@@ -56,7 +56,7 @@ def describe(topics: tuple[str, ...], connection: ConnectionOptions, output: Out
         for one in topic.partitions
     ]  # fmt: skip
     show(rows, output, right=["partition", "leader", "epoch"])
-    return report(results.errors)
+    return report(results.errors, results.ok)
 
 
 @command.command()
@@ -97,7 +97,7 @@ def delete(topics: tuple[str, ...], dry_run: bool, connection: ConnectionOptions
             results = admin.topics.delete(list(topics), timeout=connection.timeout)
             done, errors = list(results.ok), results.errors
     show([{"topic": name, "deleted": not dry_run, "dry_run": dry_run} for name in done], output)
-    return report(errors)
+    return report(errors, done)
 
 
 @command.command()

@@ -65,7 +65,7 @@ def describe(ids: tuple[str, ...], connection: ConnectionOptions, output: Output
     with open_admin(connection) as admin:
         results = admin.transactions.describe_many(ids, timeout=connection.timeout)
     show([_described(one) for one in results.ok.values()], output, right=_DESCRIBED_RIGHT)
-    return report(results.errors)
+    return report(results.errors, results.ok)
 
 
 @command.command()
@@ -133,7 +133,7 @@ def fence(ids: tuple[str, ...], dry_run: bool, connection: ConnectionOptions, ou
             found, errors = dict(results.ok), results.errors
     rows = [{"id": name, "producer_id": one[0], "epoch": one[1], "dry_run": dry_run} for name, one in found.items()]
     show(rows, output, right=["producer_id", "epoch"])
-    return report(errors)
+    return report(errors, found)
 
 
 @command.command()

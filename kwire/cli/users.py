@@ -25,7 +25,7 @@ class _AskedFor(click.Option):
 
     def prompt_for_value(self, ctx: click.Context) -> Any:
         if not sys.stdin.isatty():
-            raise click.UsageError(f"there is no terminal to ask for the password: set {self.envvar}")
+            raise click.UsageError(f"there is no terminal to ask for the password: set {self.envvar} (not empty)")
         return super().prompt_for_value(ctx)
 
 
@@ -48,7 +48,7 @@ def list_users(users: tuple[str, ...], connection: ConnectionOptions, output: Ou
     with open_admin(connection) as admin:
         results = admin.users.list(users or None, timeout=connection.timeout)
     show([{"user": one.name, "iterations": dict(one.iterations)} for one in results.ok.values()], output)
-    return report(results.errors)
+    return report(results.errors, results.ok)
 
 
 @command.command("set")

@@ -168,6 +168,49 @@ def test_a_silent_coordinator_keeps_no_other_group_from_its_next_request() -> No
     assert isinstance(results["silent"], RequestTimeoutError)
 
 
+def test_a_request_that_follows_a_response_replaces_those_that_follow_errors() -> None:
+    def delete(group: str, version: int) -> DeleteGroupsRequest:
+        return DeleteGroupsRequest(groups_names=[group])
+
+    def follow(group: str, response: Response, in_doubt: bool) -> NextRequest:
+        return NextRequest(DeleteGroupsRequest, delete, parse, at_most=1)
+
+    def describe(group: str, version: int) -> DescribeGroupsRequest:
+        return DescribeGroupsRequest(groups=[group])
+
+    machine: RoutedRequests[str, str] = RoutedRequests(
+        {"g": ToCoordinator("g")}, DescribeGroupsRequest, describe, follow, timeout=5.0, backoff=Backoff(100, 1_000),
+        random=Random(1), others=[NextRequest(DescribeGroupsRequest, describe, parse, lambda error: True)],
+    )  # fmt: skip
+    view: Any = View()
+    (first,) = machine.turn(0.0, view)
+    first.on_done(DescribeGroupsResponse(groups=[]), 1.0)
+    (second,) = machine.turn(1.0, view)
+    assert (first.at_most, second.api, second.at_most) == (None, DeleteGroupsRequest, 1)
+    second.on_done(response(ErrorCode.GROUP_ID_NOT_FOUND), 1.0)
+    assert isinstance(machine.future.result(0)["g"], BrokerError)
+
+
+def test_an_error_that_several_names_share_names_each() -> None:
+    shared = RequestTimeoutError("no response in time", api="DeleteGroups")
+    shared.__cause__ = DisconnectedError("cut")
+    routes = {"g": ToCoordinator("g"), "x": ToCoordinator("x", "transaction")}
+    machine: RoutedRequests[str, str] = RoutedRequests(
+        routes, DeleteGroupsRequest, lambda group, version: DeleteGroupsRequest(groups_names=[group]), parse,
+        timeout=5.0, backoff=Backoff(100, 1_000), random=Random(1),
+    )  # fmt: skip
+    view: Any = View()
+    for sent in machine.turn(0.0, view):
+        sent.on_done(shared, 5.0)
+    assert machine.turn(5.0, view) == []
+    results = machine.future.result(0)
+    assert [str(one).rpartition("[")[2] for one in results.values()] == [
+        "DeleteGroups, group g]", "DeleteGroups, transactional id x]",
+    ]  # fmt: skip
+    assert "group" not in shared.where
+    assert all(isinstance(one, RequestTimeoutError) and one.__cause__ is not None for one in results.values())
+
+
 def test_a_silent_coordinator_is_a_timeout_with_the_last_error() -> None:
     machine, view = requests("g", timeout=5.0), View()
     (first,) = turn(machine, view, 0.0)

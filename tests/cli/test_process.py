@@ -370,6 +370,24 @@ def test_ctrl_c_while_a_command_starts(module: str, code: int) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr.strip()) == (code, b"", b"")
 
 
+def test_nothing_large_is_imported_before_ctrl_c_is_guarded_against() -> None:
+    code = "import sys; before = set(sys.modules); import kwire.cli; print(*set(sys.modules) - before)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment(), timeout=30, check=True)
+    assert b"kwire.cli" in ran.stdout
+    assert not {b"threading", b"click"} & set(ran.stdout.split())
+
+
+def test_the_command_can_be_called_in_another_thread() -> None:
+    code = """
+import threading
+from kwire.cli import main
+
+threading.Thread(target=main, args=(["--version"],)).start()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment(), timeout=30, check=False)
+    assert (ran.stdout.startswith(b"kwire"), ran.stderr) == (True, b"")
+
+
 @ENDS
 def test_a_signal_in_produce_delivers_what_was_read(cluster: Cluster, number: signal.Signals) -> None:
     with started("produce", "t", "--report", "-X", "linger_ms=0", KWIRE_BOOTSTRAP=cluster.bootstrap) as process:
