@@ -484,7 +484,10 @@ class GroupAdmin(LogOffsets):
                 ends.update(of_query)
         finally:
             self._runtime.remove(fetcher)
-        return {name: one if isinstance(one, KwireError) else _group_lag(*one, ends) for name, one in found.items()}
+        return {
+            name: one if isinstance(one, KwireError) else _group_lag(one[0], one[1], ends)
+            for name, one in found.items()
+        }
 
     async def _targets(
         self,

@@ -73,7 +73,8 @@ class RoutedRequests(Generic[Name, Result]):
         self.future: Future[dict[Name, Result | KwireError]] = Future()
         self._routes = dict(routes)
         first = NextRequest(api, build, parse, at_most=at_most)
-        self._requests = dict.fromkeys(self._routes, (first, *others))  # about each name, those that are done left out
+        # About each name, those that are done left out.
+        self._requests: dict[Name, tuple[NextRequest, ...]] = dict.fromkeys(self._routes, (first, *others))
         self._busy = _BUSY_CODES | frozenset(busy)
         self._timeout = timeout
         self._backoff = backoff
