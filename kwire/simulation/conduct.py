@@ -208,7 +208,7 @@ class Conduct:
         batches = partition.batches
         last = batches[-1] if batches else None
         if last is not None and last.was_led_elsewhere and one.sequence == last.sequence and one.crc != last.crc:
-            batches.pop()  # it went to another partition; this is another batch
+            first_sequence = batches.pop().sequence  # it went to another partition; this is another batch
             last = batches[-1] if batches else None
         for place, known in enumerate(batches):
             inside = (one.sequence - known.sequence) % _SEQUENCES

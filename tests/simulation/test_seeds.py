@@ -72,3 +72,9 @@ HAPPENED = [
 def test_it_happened(what: str) -> None:
     """Stops at the first seed that shows it: another process may run the other seeds."""
     assert any(check(*case).coverage[what] for case in CASES)
+
+
+@pytest.mark.slow
+def test_a_first_batch_that_moves_to_another_partition_leaves_its_sequence() -> None:
+    """The next batch begins where that one began, which is not 0 in this scenario."""
+    check("wrap", 1_500_004)
