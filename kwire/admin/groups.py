@@ -314,7 +314,8 @@ class GroupAdmin(LogOffsets):
     async def _committed_offsets_of(
         self, groups: Sequence[str], deadline: float
     ) -> dict[str, dict[TopicPartition, Offset] | KwireError]:
-        return await self._coordinated(groups, *_OFFSETS_OF_OTHERS[:3], deadline, _OFFSETS_OF_OTHERS[3])
+        api, build, parse, _, at_most = _OFFSETS_OF_OTHERS
+        return await self._coordinated(groups, api, build, parse, deadline, at_most)
 
     async def _set_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | Offset], *, timeout: float | None = None
@@ -466,8 +467,8 @@ class GroupAdmin(LogOffsets):
         queries: list[OffsetsQuery] = []
 
         def ask_for_offsets(group: Group) -> NextRequest:
-            api, build, parse, at_most = _OFFSETS_OF_SHARE if group.type == "share" else _OFFSETS_OF_OTHERS
-            return NextRequest(api, build, partial(_parsed, parse, partial(ask_for_ends, group)), at_most=at_most)
+            request = _OFFSETS_OF_SHARE if group.type == "share" else _OFFSETS_OF_OTHERS
+            return request._replace(parse=partial(_parsed, request.parse, partial(ask_for_ends, group)))
 
         def ask_for_ends(group: Group, committed: _Committed) -> tuple[Group, _Committed]:
             keys = sorted(_partitions(group, committed) - asked)
@@ -528,7 +529,8 @@ class GroupAdmin(LogOffsets):
     async def _share_offsets_of(
         self, groups: Sequence[str], deadline: float
     ) -> dict[str, dict[TopicPartition, ShareOffset] | KwireError]:
-        return await self._coordinated(groups, *_OFFSETS_OF_SHARE[:3], deadline)
+        api, build, parse, *_ = _OFFSETS_OF_SHARE
+        return await self._coordinated(groups, api, build, parse, deadline)
 
     # -- requests
 
@@ -953,11 +955,8 @@ def _share_offsets_described(
     return offsets
 
 
-# API, build, parse, the highest version to use.
-_OFFSETS_OF_OTHERS: tuple[Any, Any, Any, int] = (OffsetFetchRequest, _offset_fetch, _committed, _NAMES_UNTIL)
-_OFFSETS_OF_SHARE: tuple[Any, Any, Any, None] = (
-    DescribeShareGroupOffsetsRequest, _describe_share_offsets, _share_offsets_described, None,
-)  # fmt: skip
+_OFFSETS_OF_OTHERS = NextRequest(OffsetFetchRequest, _offset_fetch, _committed, at_most=_NAMES_UNTIL)
+_OFFSETS_OF_SHARE = NextRequest(DescribeShareGroupOffsetsRequest, _describe_share_offsets, _share_offsets_described)
 _Committed = Mapping[TopicPartition, Offset | ShareOffset]
 
 

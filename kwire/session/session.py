@@ -438,8 +438,10 @@ class Session:
             self._in_flight.append(entry)
 
     def _send_waiting(self, now: float) -> list[Event]:
-        """Send the waiting requests, up to `max_in_flight`. One that is overdue fails: once sent, it would break the
-        connection at the next `expire`."""
+        """Send the waiting requests, up to `max_in_flight`.
+
+        One that is overdue fails: once sent, it would break the connection at the next `expire`.
+        """
         events: list[Event] = []
         while self._waiting and self._can_send_more():
             entry = self._waiting.popleft()
