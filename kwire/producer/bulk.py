@@ -150,8 +150,9 @@ OnRefused = Callable[[KwireError, int], object]
 
 _LINES_BYTES_MAX = (1 << 31) - 1
 
-# How many records are appended at once; after them other senders get a turn, and the loop begins to send.
-_AT_ONCE = 16_384
+# How many records are offered at once; after them other senders get a turn, and the loop begins to send. While memory
+# is short, these are twice as many as there was room for last: `append_many` reads the headers of all.
+_AT_ONCE_MIN, _AT_ONCE_MAX = 64, 16_384
 # How many records `_Stretch.pending` checks at once: results are in pieces where a batch was split.
 _LOOKED_AT = 16_384
 
@@ -487,6 +488,7 @@ class Bulk:
         self._slices = [one for one in slices if one.length]
         self._slices.reverse()
         self._next = 0  # index of the next record in the last slice
+        self._at_once = _AT_ONCE_MAX
         self.left = sum(one.length for one in self._slices)
         self.has_begun = False
 
@@ -494,8 +496,9 @@ class Bulk:
         """Append as many records as there is room for. Return the response once all are appended or refused."""
         while self._slices:
             columns, length = self._slices[-1]
-            end = min(self._next + _AT_ONCE, length)
+            end = min(self._next + self._at_once, length)
             after, size_bytes, stretches, order = accumulator.append_many(self.topic, columns, self._next, end)
+            self._at_once = min(max(_AT_ONCE_MIN, 2 * (after - self._next)), _AT_ONCE_MAX)
             if after > self._next:
                 self.response.placed(after - self._next, stretches, order)
                 self.has_begun = True

@@ -6,13 +6,14 @@ import gc
 import struct
 from array import array
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire.producer.accumulator import BytesCells, ManyColumns, all_bytes, count_of, split_lines
+from kwire.producer.accumulator import BytesCells, ManyColumns, RecordAccumulator, all_bytes, count_of, split_lines
+from kwire.producer.bulk import Bulk, Slice
 from tests.producer.test_accumulator import IMPLEMENTATIONS, NOW, Accumulators, _leaks, collect_soon, values
 from tests.wire.speedups import CAN_COMPILE, needs_c, python, speedups
 
@@ -278,6 +279,30 @@ def test_memory_is_bounded_but_a_single_record_is_accepted(made: Any) -> None:
     accumulators.accumulator.release("t", 236)
     assert accumulators.accumulator.append_many("t", given, 1, 3)[:2] == (3, 0)
     assert accumulators.accumulator.append_many("t", given, 3, 3) == (3, 0, [], None)
+
+
+@pytest.mark.parametrize("bytes_max", [4_000, 40_000])
+def test_records_are_offered_a_few_times_each_however_little_memory_is_free(made: Any, bytes_max: int) -> None:
+    """`append_many` reads the headers of all that it is offered."""
+    count, offered, appended = 20_000, 0, 0
+    accumulators = Accumulators(made, bytes_max=bytes_max)
+    accumulators.know()
+    accumulator = accumulators.accumulator
+
+    class Counting:
+        def append_many(self, topic: str, columns: ManyColumns, start: int, end: int) -> Any:
+            nonlocal offered, appended
+            response = accumulator.append_many(topic, columns, start, end)
+            offered += end - start
+            appended += response[0] - start
+            return response
+
+    bulk = Bulk("t", [Slice(columns([b""] * count), count)], lambda *_: None)
+    while bulk.append_to(cast("RecordAccumulator", Counting())) is None:
+        assert accumulator.held("t")
+        accumulator.release("t", accumulator.held("t"))
+    assert (bulk.left, appended) == (0, count)
+    assert offered < 5 * count
 
 
 def test_a_record_that_is_too_large_ends_append_many(made: Any) -> None:
