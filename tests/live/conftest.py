@@ -24,11 +24,14 @@ from tests.live.backends import Backend
 from tests.token_server import Issuer
 
 _numbers = itertools.count(1)
+_SHARED = {"backend", "secure", "secure_3_9"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests of this folder; pytest calls this for no other."""
     item.add_marker(pytest.mark.live)
+    if isinstance(item, pytest.Function) and _SHARED.intersection(item.fixturenames):
+        item.add_marker(pytest.mark.shared_brokers)
 
 
 @pytest.fixture(scope="session", autouse=True)
