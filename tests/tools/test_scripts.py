@@ -96,8 +96,8 @@ def test_docker_runs_only_on_request_and_in_ci(copy: Path, part: str) -> None:
 @pytest.mark.parametrize(
     ("program", "failing"),
     [
-        ("pytest", "--ignore-glob="), ("pytest", "-m live and not shared_brokers tests/live"), ("python", "in python: "),
-        ("pytest", "-m shared_brokers tests/live"), ("pytest", "-m spark"),
+        ("pytest", "--ignore-glob="), ("pytest", "-m live and not shared_brokers tests/live"), ("pytest", "-m spark"),
+        ("pytest", "-m shared_brokers tests/live"), ("python", "in python: "),
         ("python", "in c: tools/checks/grouped_tests.py"), ("python", "sanitize.py"), ("mypy", ""), ("ruff", "format"),
         ("basedpyright", ""), ("docs", ""),
     ],
