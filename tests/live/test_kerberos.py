@@ -22,6 +22,7 @@ from kwire.cli import main
 from kwire.doctor import Status, Target, diagnose
 from kwire.errors import AuthenticationError, KerberosError, KwireError
 
+pytestmark = pytest.mark.shared_brokers  # by getfixturevalue
 PASSWORD = "alice-secret"
 JAAS = "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
 

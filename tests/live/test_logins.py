@@ -22,6 +22,7 @@ from tests.relay import Relay
 from tests.token_server import Issuer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.shared_brokers  # by getfixturevalue
 PASSWORD = USERS["alice"]
 BROKERS = (NEWEST, "3.9.1")
 TRANSPORTS = ("plain", "TLS")
