@@ -145,11 +145,3 @@ def test_the_command(files: Path) -> None:
     command = [sys.executable, str(RUNNER), "1", "test_good.py::test_good", "."]
     done = subprocess.run([*command, "--", "--ignore=test_bad.py", "-v"], capture_output=True, text=True, check=False)
     assert (done.returncode, "1 passed" in done.stdout.splitlines()[-1]) == (0, True), done.stdout
-
-
-def test_reverse_begins_with_the_last_group(files: Path) -> None:
-    write(files, a=GOOD, b=GOOD)
-    for words, first in (([], "test_a.py"), (["--reverse"], "test_b.py")):
-        command = [sys.executable, str(RUNNER), *words, "1", "test_a.py", "test_b.py"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout.splitlines()[0].split(":")[0]) == (0, f"[1/2] {first}"), done.stdout

@@ -1,9 +1,8 @@
-"""Run tests in several pytest processes, each with a group of files: [--reverse] PROCESSES [TEST...] [-- ARGUMENT...].
+"""Run tests in several pytest processes, each of which has a group of files: PROCESSES [TEST...] [-- ARGUMENT...].
 
 TEST is a file, a folder or file::test (default: tests); pytest gets ARGUMENT. Files are given to pytest by their names,
-so what is to be left out must be told by --ignore=PATH. A process that ends makes room for the next group, with
---reverse for the one before. The output of a group is printed if one of its tests failed; the reasons of skipped tests,
-and the sum, are printed at the end.
+so what is to be left out must be told by --ignore=PATH. A process that ends makes room for the next group. The output
+of a group is printed if one of its tests failed; the reasons of skipped tests, and the sum, are printed at the end.
 
 With pytest-xdist every process collects all tests, and reports each of them to the first process: of 13,600 short tests
 that was 40 % of the CPU time.
@@ -178,7 +177,6 @@ def main(words: Sequence[str]) -> int:
     split = words.index("--") if "--" in words else len(words)
     arguments = words[split + 1 :]
     parser = argparse.ArgumentParser(prog="grouped_tests", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--reverse", action="store_true")
     parser.add_argument("processes", type=_from_1)
     parser.add_argument("tests", nargs="*", metavar="TEST")
     options = parser.parse_args(words[:split])
@@ -187,8 +185,6 @@ def main(words: Sequence[str]) -> int:
             parser.error(f"there is no {_file(test)}")
     ignored = [one.removeprefix(_IGNORE) for one in arguments if one.startswith(_IGNORE)]
     groups = groups_of(files_of(options.tests, ignored), options.processes * _GROUPS_OF_A_PROCESS)
-    if options.reverse:
-        groups.reverse()
     signal.signal(signal.SIGTERM, _stop)
     try:
         return Runner(options.processes, arguments).run(groups)
