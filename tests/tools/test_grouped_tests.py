@@ -52,7 +52,7 @@ def test_every_file_is_in_one_group(files: Path) -> None:
     assert files_of([], [str(files / "tests" / "deep")]) == [*found[2:], "tests/test_c.py"]
     assert files_of(["tests/test_a.py::test_x", "tests/deep"], []) == ["tests/test_a.py::test_x", *found[:2]]
     assert files_of([str(files / found[0]), found[0], f"{found[0]}::test_x"], []) == [str(files / found[0])]
-    assert groups_of(found, 2) == [found[::2], found[1::2]]
+    assert groups_of(found, 2) == [["tests/test_a.py", found[1]], [found[0], "tests/test_b.py"]], "the largest first"
     for count in range(1, 10):
         groups = groups_of(found, count)
         assert sorted(chain(*groups)) == sorted(found)

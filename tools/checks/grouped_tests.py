@@ -50,8 +50,9 @@ def files_of(tests: Sequence[str], ignored: Iterable[str]) -> list[str]:
 
 
 def groups_of(files: Sequence[str], count: int) -> list[list[str]]:
-    """Deal the files to at most `count` groups, so that each has some of every folder: folders differ in their time."""
-    return [group for number in range(count) if (group := list(files[number::count]))]
+    """Deal the files to at most `count` groups, the largest first: these take long, and should not begin last."""
+    by_size = sorted(files, key=lambda test: _file(test).stat().st_size, reverse=True)
+    return [group for number in range(count) if (group := by_size[number::count])]
 
 
 def _file(test: str) -> Path:
