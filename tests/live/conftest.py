@@ -30,13 +30,17 @@ _SHARED = {"backend", "secure", "secure_3_9"}
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests of this folder; pytest calls this for no other."""
     item.add_marker(pytest.mark.live)
-    if isinstance(item, pytest.Function) and _SHARED.intersection(item.fixturenames):
+    if _uses(item, _SHARED):
         item.add_marker(pytest.mark.shared_brokers)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the tests with three brokers follow each other, so that these do not run idle for minutes."""
-    items.sort(key=lambda item: "three_brokers" in getattr(item, "fixturenames", ()))
+    items.sort(key=lambda item: _uses(item, {"three_brokers"}))
+
+
+def _uses(item: pytest.Item, fixtures: set[str]) -> bool:
+    return isinstance(item, pytest.Function) and not fixtures.isdisjoint(item.fixturenames)
 
 
 @pytest.fixture(scope="session", autouse=True)
