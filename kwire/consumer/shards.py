@@ -374,6 +374,11 @@ class ShardQueue:
                 self._notify(1)
         return False
 
+    def is_ready(self, now: float) -> bool:
+        """Return whether there is work to take. Without the lock of `has_work` it is approximate."""
+        due = self.next_due()
+        return self.ready_count > 0 or (due is not None and due <= now)
+
     def next_due(self) -> float | None:
         """Return when work that waits for a time is due next. Without the lock of `has_work` it is approximate."""
         return self._later[0][0] if self._later else None

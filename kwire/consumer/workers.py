@@ -234,7 +234,8 @@ class ThreadWorkers(Workers):
                             self._hands[me] = hand
                         if is_brisk:
                             self._set_brisk(hand)
-                        if self._wakes_at is None and (self._hands or queue.next_due() is not None):
+                        look = self._next_look()
+                        if look is not None and (self._wakes_at is None or self._wakes_at > look):
                             queue.has_work.notify()  # another thread looks when time has passed
                         return hand
                     if is_brisk:
@@ -250,27 +251,32 @@ class ThreadWorkers(Workers):
         self.queue.wakes_workers = hand is None
 
     def _wait_locked(self) -> None:
-        """Wait for work, and until it is due unless another thread does."""
-        due = self._due_locked(self._now())
+        """Wait for work, or until there is something to look at, unless another thread does."""
+        queue, now = self.queue, self._now()
+        for hand in self._hands.values():
+            if hand.since + _HELD_SECONDS <= now:
+                self._empty_locked(hand)
+        if self._brisk is None and queue.is_ready(now):
+            return
+        due = self._next_look()
         if due is None or (self._wakes_at is not None and self._wakes_at <= due):
-            self.queue.has_work.wait()
+            queue.has_work.wait()
             return
         self._wakes_at = due
-        self.queue.has_work.wait(max(0.0, due - self._now()))
+        queue.has_work.wait(max(0.0, due - self._now()))
         if self._wakes_at == due:
             self._wakes_at = None
 
-    def _due_locked(self, now: float) -> float | None:
-        """Return when an idle thread must look again; empty the hands that are overdue."""
-        due = self.queue.next_due()
-        for hand in self._hands.values():
-            overdue = hand.since + _HELD_SECONDS
-            if overdue <= now:
-                self._empty_locked(hand)
-                due = self.queue.next_due() if due is None else due
-            elif due is None or overdue < due:
-                due = overdue
-        return due
+    def _next_look(self) -> float | None:
+        """Return when an idle thread must look again: when a hand that others wait for is overdue, or work is due.
+
+        A thread that works alone takes what is due.
+        """
+        brisk = self._brisk
+        times = [hand.since + _HELD_SECONDS for hand in self._hands.values() if hand.works or hand is brisk]
+        if brisk is None and (due := self.queue.next_due()) is not None:
+            times.append(due)
+        return min(times, default=None)
 
     def empty_hands(self, seconds: float = 0.0) -> None:
         since = self._now() - seconds

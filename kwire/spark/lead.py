@@ -123,9 +123,12 @@ class LeadTransaction:
     def abort(self, batch: BatchId, parts: Sequence[Prepared]) -> None:
         """Abort the side transactions of a batch that failed, unless it was decided, which its driver may not know.
 
-        While that is unknown, nothing is done: the next run of the query completes or clears the batch.
+        While that is unknown, nothing is done: the next run of the query completes or clears the batch. Without sides
+        there is nothing to abort, and no wait for a lead that was killed: its marker is read when it has timed out.
         """
         self._reach(fault_points.IN_ABORT)
+        if not any(part.side for part in parts):
+            return
         try:
             marker = self.read_marker()
         except RequestTimeoutError as error:

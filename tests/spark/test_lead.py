@@ -157,6 +157,22 @@ def test_abort_aborts_what_was_not_decided(cluster: Cluster, requests: Transacti
     assert not committed(cluster.bootstrap)
 
 
+def test_abort_of_inline_batches_waits_for_no_lead_that_was_killed(
+    cluster: Cluster, requests: TransactionRequests
+) -> None:
+    """The marker cannot be read before that lead's transaction has timed out, and nothing is to be aborted."""
+    query = Query(requests, INLINE)
+    query.death.step = fault_points.BEFORE_DECISION
+    parts = query.tasks(0)
+    with pytest.raises(Died):
+        query.lead.commit(query.batch(0), parts)
+    lookups = cluster.add_fault(Disconnect(), api=ApiKey.OFFSET_FETCH, after=1_000_000)
+    query.lead.abort(query.batch(0), parts)
+    assert lookups.seen == 0
+    replace(query, run="b", death=Death()).write(0)
+    assert committed(cluster.bootstrap) == query.expected([0])
+
+
 def test_a_dead_run_s_transactions_are_cleared(cluster: Cluster, requests: TransactionRequests) -> None:
     dead = Query(requests, SIDES, run="dead")
     dead.tasks(0)
