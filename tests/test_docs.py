@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,21 +53,58 @@ def test_python_example(source: str) -> None:
     check(source, [sys.executable, *WARNINGS], timeout=60)
 
 
+# Runs each program that it reads, in a namespace and a Spark session of its own, and prints how it ended.
+_SPARK = """
+import json, sys, traceback
+from pyspark.sql import SparkSession
+for line in sys.stdin:
+    try:
+        exec(json.loads(line), {"__name__": "__main__"})
+        end = "ended"
+    except BaseException:
+        traceback.print_exc(file=sys.stdout)
+        end = "failed"
+    if session := SparkSession.getActiveSession():
+        session.stop()
+    print(end, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def python_with_spark() -> Iterator[subprocess.Popen[str]]:
+    """Start a Python for all examples with Spark: they share its JVM, which takes longer to start than they run."""
+    command = [sys.executable, "-c", _SPARK]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("source", programs(of_spark=True))
-def test_spark_example(source: str) -> None:
-    check(source, [sys.executable], timeout=280)
+def test_spark_example(source: str, python_with_spark: subprocess.Popen[str]) -> None:
+    assert python_with_spark.stdin is not None
+    assert python_with_spark.stdout is not None
+    print(json.dumps(source), file=python_with_spark.stdin, flush=True)
+    printed: list[str] = []
+    while not printed or printed[-1] not in ("ended\n", "failed\n"):
+        printed.append(python_with_spark.stdout.readline())
+        assert printed[-1], printed
+    assert printed[-1] == "ended\n", "".join(printed)
+    check_printed(source, printed)
 
 
 def check(source: str, python: list[str], *, timeout: float) -> None:
     """Run a program; compare what it prints with what its comments say."""
-    says = [line.partition("  # ")[2] for line in source.splitlines() if "print(" in line and "  # " in line]
-    assert says, "an example says what it prints"
     done = subprocess.run([*python, "-c", source], capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr
+    check_printed(source, [line + "\n" for line in done.stdout.splitlines()])
+
+
+def check_printed(source: str, printed: list[str]) -> None:
+    says = [line.partition("  # ")[2] for line in source.splitlines() if "print(" in line and "  # " in line]
+    assert says, "an example says what it prints"
     for line in says:
-        assert any(agrees(line + "\n", printed + "\n") for printed in done.stdout.splitlines()), (line, done.stdout)
+        assert any(agrees(line + "\n", one) for one in printed), (line, printed)
 
 
 def test_the_selectors_example_ends_where_nothing_listens() -> None:

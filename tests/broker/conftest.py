@@ -29,7 +29,7 @@ def start() -> Iterator[StartCluster]:
     assert [failure for cluster in started for failure in cluster.failures] == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def real_kafka() -> Iterator[tuple[str, int]]:
     """Return the address of a Kafka 4.3.1 broker with short delays."""
     settings = {

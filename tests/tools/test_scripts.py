@@ -30,7 +30,7 @@ def copy(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
     for script in ("tools/test", ".ci/run"):
         shutil.copy(ROOT / script, tmp_path / script)
-    (tmp_path / "tools" / "env").write_text('need() { echo "need $*" >>log; }\n')
+    (tmp_path / "tools" / "env").write_text('need() { echo "need $*" >>log; }\nfind_python() { echo python; }\n')
     for name in ("image", "docs"):
         write_program(tmp_path / "tools" / name, f'echo "{name} $*" >>log\n')
     for name in PROGRAMS:

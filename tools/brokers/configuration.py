@@ -228,6 +228,8 @@ def _kraft(plan: Plan, node: Node) -> dict[str, str]:
         "controller.listener.names": "CONTROLLER",
         # A broker that was killed is fenced sooner than after the default of 9 s.
         "broker.session.timeout.ms": "6000",
+        # A controller without anything to do writes a record less often than each 0.5 s: a quarter of its CPU time.
+        "metadata.max.idle.interval.ms": "5000",
     }
 
 
