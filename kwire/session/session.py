@@ -437,8 +437,8 @@ class Session:
         if entry.expects_response:
             self._in_flight.append(entry)
 
-    def _send_waiting(self, now: float) -> list[Event]:
-        """Send the waiting requests, up to `max_in_flight`.
+    def _send_waiting(self, now: float, *, after_login: bool = False) -> list[Event]:
+        """Send the waiting requests, up to `max_in_flight`. `after_login`: they have waited for that.
 
         One that is overdue fails: once sent, it would break the connection at the next `expire`.
         """
@@ -446,7 +446,7 @@ class Session:
         while self._waiting and self._can_send_more():
             entry = self._waiting.popleft()
             if entry.deadline <= now:
-                events.append(self._failed(entry, self._timeout_error(entry)))
+                events.append(self._failed(entry, self._timeout_error(entry, after_login=after_login)))
                 continue
             try:
                 self._encode(entry, now)
@@ -499,7 +499,7 @@ class Session:
             self._handshake = None
             self._renew_at = now + min(_RENEW_RETRY, left / 2)
             self._awaits_renewal = False  # the broker still takes what has waited for it
-            return self._send_waiting(now)
+            return self._send_waiting(now, after_login=True)
         return self._break(copy.copy(result))  # one failed login may be the end of many connections
 
     def _advance(self, result: BytesLike | None, now: float) -> list[Event]:
@@ -549,7 +549,8 @@ class Session:
             share = _RENEW_AT + _RENEW_JITTER * self._chance()
             self._renew_at = self._authenticate_sent_at + lifetime * share
         self._set_state(State.READY)
-        return [HandshakeDone(negotiated.versions, negotiated.session_lifetime_ms), *self._send_waiting(now)]
+        done = HandshakeDone(negotiated.versions, negotiated.session_lifetime_ms)
+        return [done, *self._send_waiting(now, after_login=True)]
 
     # Broker
 
@@ -691,13 +692,19 @@ class Session:
         error.__cause__ = cause
         return error.at(api=entry.api, version=entry.version)
 
-    def _timeout_error(self, entry: InFlightRequest) -> RequestTimeoutError:
+    def _timeout_error(self, entry: InFlightRequest, *, after_login: bool = False) -> RequestTimeoutError:
         limit = f"{entry.timeout_ms:,.0f} ms"
         where: dict[str, object] = {"broker": self.peer, "api": entry.api, "version": entry.version}
         if self._state is State.NEGOTIATING:
             return RequestTimeoutError(
                 f"the peer accepted the connection but did not respond in {limit}", **where,
                 remedy="check that the port is a Kafka listener, with or without TLS as configured here",
+            )  # fmt: skip
+        is_logging_in = after_login or self._awaits_renewal or self._state is not State.READY
+        if not entry.is_sent and self._sasl is not None and is_logging_in:
+            return RequestTimeoutError(
+                f"could not be sent in {limit}: the connection was logging in", **where,
+                remedy="check what issues the tokens, tickets or keys, and the broker's load",
             )  # fmt: skip
         if not entry.is_sent:
             return RequestTimeoutError(f"could not be sent in {limit}", remedy="check the broker's load", **where)

@@ -574,8 +574,21 @@ class TestRenewal:
         (failed,) = pipe.client.expire(932.0)
         assert isinstance(failed, RequestFailed)
         assert (failed.token, failed.was_sent, type(failed.error)) == ("first", False, RequestTimeoutError)
+        assert failed.error.message == "could not be sent in 30,000 ms: the connection was logging in"
         assert [event.token for event in pipe.run(932.0)] == ["second"]  # type: ignore[union-attr]
         assert pipe.client.expire(932.1) == []
+
+    def test_a_request_that_a_login_keeps_waiting_says_so(self) -> None:
+        pipe = renewal_with_a_slow_proof()
+        pipe.client.send(MetadataRequest(topics=[]), 901.0, timeout_ms=5_000)
+        (failed,) = pipe.client.expire(906.0)
+        assert isinstance(failed, RequestFailed)
+        assert failed.error.message == "could not be sent in 5,000 ms: the connection was logging in"
+        pipe.client.send(MetadataRequest(topics=[]), 906.0, timeout_ms=1_000, token="late")
+        pipe.client.resume(pipe.client_events[-1], slow_proof(pipe), 908.0)  # type: ignore[arg-type]
+        events = pipe.run(908.0)
+        assert [type(event) for event in events] == [HandshakeDone, RequestFailed]
+        assert events[1].error.message == "could not be sent in 1,000 ms: the connection was logging in"  # type: ignore[union-attr]
 
     def test_another_user_or_mechanism_ends_the_connection(self) -> None:
         users = {"alice": "secret", "bob": "secret"}
