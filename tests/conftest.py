@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 from brokers.class_archive import spark_environment
 from brokers.java import find_java
+
+from tests.spark_python import SparkPython, spark_python
 
 
 def missing(what: str) -> NoReturn:
@@ -35,3 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if find_java() is not None:
         os.environ.update(spark_environment())
+
+
+@pytest.fixture(scope="session")
+def python_with_spark() -> Iterator[SparkPython]:
+    with spark_python() as python:
+        yield python

@@ -16,11 +16,12 @@ import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+
+from tests.spark_python import SparkPython
 
 pytestmark = pytest.mark.programs
 
@@ -53,44 +54,11 @@ def test_python_example(source: str) -> None:
     check(source, [sys.executable, *WARNINGS], timeout=60)
 
 
-# Runs each program that it reads, in a namespace and a Spark session of its own, and prints how it ended.
-_SPARK = """
-import json, sys, traceback
-from pyspark.sql import SparkSession
-for line in sys.stdin:
-    try:
-        exec(json.loads(line), {"__name__": "__main__"})
-        end = "ended"
-    except BaseException:
-        traceback.print_exc(file=sys.stdout)
-        end = "failed"
-    if session := SparkSession.getActiveSession():
-        session.stop()
-    print(end, flush=True)
-"""
-
-
-@pytest.fixture(scope="module")
-def python_with_spark() -> Iterator[subprocess.Popen[str]]:
-    """Start a Python for all examples with Spark: they share its JVM, which takes longer to start than they run."""
-    command = [sys.executable, "-c", _SPARK]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield process
-
-
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("source", programs(of_spark=True))
-def test_spark_example(source: str, python_with_spark: subprocess.Popen[str]) -> None:
-    assert python_with_spark.stdin is not None
-    assert python_with_spark.stdout is not None
-    print(json.dumps(source), file=python_with_spark.stdin, flush=True)
-    printed: list[str] = []
-    while not printed or printed[-1] not in ("ended\n", "failed\n"):
-        printed.append(python_with_spark.stdout.readline())
-        assert printed[-1], printed
-    assert printed[-1] == "ended\n", "".join(printed)
-    check_printed(source, printed)
+def test_spark_example(source: str, python_with_spark: SparkPython) -> None:
+    check_printed(source, python_with_spark.run(source))
 
 
 def check(source: str, python: list[str], *, timeout: float) -> None:

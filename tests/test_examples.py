@@ -20,6 +20,7 @@ from kwire.broker import Cluster
 from kwire.protocol.headers import encode_request, encode_response
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.capture.captures import BROKER, CLIENT, Talk, pcap, sized, timed
+from tests.spark_python import SparkPython
 
 pytestmark = pytest.mark.programs
 
@@ -34,12 +35,11 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def run(name: str, *arguments: str, timeout: float = 60, strict: bool = True) -> str:
+def run(name: str, *arguments: str) -> str:
     """Run an example; return what it printed."""
-    warnings = ["-W", "error"] if strict else []
     done = subprocess.run(
-        [sys.executable, *warnings, str(EXAMPLES / name), *arguments],
-        capture_output=True, text=True, timeout=timeout, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -330,19 +330,22 @@ def test_explain() -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_spark_batch(cluster: Cluster) -> None:
-    printed = run("spark_batch.py", cluster.bootstrap, timeout=280, strict=False)
-    assert printed.endswith("1000 records, the largest is 999\n")
+def test_spark_batch(cluster: Cluster, python_with_spark: SparkPython) -> None:
+    printed = python_with_spark.run((EXAMPLES / "spark_batch.py").read_text(), cluster.bootstrap)
+    assert printed == ["1000 records, the largest is 999\n"]
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_spark_stream_continues_at_its_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
-    fill(cluster, "numbers", ["a", "b", "c"])
+def test_spark_stream_continues_at_its_checkpoint(
+    cluster: Cluster, python_with_spark: SparkPython, tmp_path: Path
+) -> None:
+    example = (EXAMPLES / "spark_stream.py").read_text()
     arguments = cluster.bootstrap, str(tmp_path / "checkpoint")
-    assert run("spark_stream.py", *arguments, timeout=280, strict=False).endswith("3 records copied\n")
+    fill(cluster, "numbers", ["a", "b", "c"])
+    assert python_with_spark.run(example, *arguments) == ["3 records copied\n"]
     fill(cluster, "numbers", ["d"])
-    assert run("spark_stream.py", *arguments, timeout=280, strict=False).endswith("1 records copied\n")
+    assert python_with_spark.run(example, *arguments) == ["1 records copied\n"]
     assert sorted(map(str, values_of(cluster, "copied"))) == ["b'A'", "b'B'", "b'C'", "b'D'"]
 
 
