@@ -10,7 +10,6 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
@@ -240,8 +239,21 @@ class KafkaCluster:
                 arguments.append("--standalone" if node.id == 1 else "--no-initial-controllers")
             self.run("kafka.tools.StorageTool", arguments)
 
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(one, self._plan.nodes))
+        first, *others = self._plan.nodes
+        one(first)
+        for node in others:
+            if self._has_dynamic_quorum:
+                one(node)
+            else:
+                self._format_like(first, node)
+
+    def _format_like(self, formatted: Node, node: Node) -> None:
+        """Copy the folders of a formatted node. A node without a directory.id gives itself one when it starts."""
+        for source, target in zip(*(configuration.log_dirs(self._plan, one) for one in (formatted, node)), strict=True):
+            shutil.copytree(source, target)
+            properties = target / "meta.properties"
+            lines = [line for line in properties.read_text().splitlines() if not line.startswith("directory.id=")]
+            properties.write_text("\n".join(lines).replace(f"node.id={formatted.id}", f"node.id={node.id}") + "\n")
 
     def _start_zookeeper(self) -> None:
         assert self._plan.zookeeper_port is not None
