@@ -79,7 +79,7 @@ def pushes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushes]:
 
 
 def test_each_client_pushes_and_says_when_it_ends(pushes: Pushes) -> None:
-    """Its names are Java's, for all that Java's clients push in two seconds."""
+    """Its names are Java's, for all that Java's clients push in two seconds with records."""
     bootstrap = pushes.kafka.bootstrap
     with (
         kwire.Admin(bootstrap, client_id="admin", telemetry=True) as admin,
