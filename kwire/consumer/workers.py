@@ -251,7 +251,10 @@ class ThreadWorkers(Workers):
         self.queue.wakes_workers = hand is None
 
     def _wait_locked(self) -> None:
-        """Wait for work, or until there is something to look at, unless another thread does."""
+        """Wait for work, or until there is something to look at, unless another thread does.
+
+        Does not wait if there is work now, because a hand that was overdue has been emptied.
+        """
         queue, now = self.queue, self._now()
         for hand in self._hands.values():
             if hand.since + _HELD_SECONDS <= now:

@@ -98,8 +98,9 @@ def test_docker_runs_only_on_request_and_in_ci(copy: Path, part: str) -> None:
     [
         ("pytest", "--ignore-glob="), ("pytest", "-m live and not shared_brokers tests/live"), ("pytest", "-m spark"),
         ("pytest", "-m shared_brokers tests/live"), ("python", "in python: "),
-        ("python", "in c: tools/checks/grouped_tests.py"), ("python", "sanitize.py"), ("mypy", ""), ("ruff", "format"),
-        ("basedpyright", ""), ("docs", ""),
+        ("python", "in c: tools/checks/grouped_tests.py"), ("python", "sanitize.py"),
+        ("python", "brokers.class_archive 4.3.1"), ("python", "brokers.class_archive spark"), ("mypy", ""),
+        ("ruff", "format"), ("basedpyright", ""), ("docs", ""),
     ],
 )  # fmt: skip
 def test_a_failure_of_any_part_fails(copy: Path, program: str, failing: str) -> None:

@@ -6,29 +6,53 @@ Every broker from 0.8.2 to 4.x supports that version. The probe does not use kwi
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import random
 import socket
 import struct
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 
 _TIMEOUT_S = 2.0
 _POLL_S = 0.05
 # Below the kernel's range for outgoing connections, which could take a port before the broker binds it.
 _PORTS = range(20_000, 32_000)
+# A process locks the byte of each port that it got: a broker binds it seconds later.
+_LOCKS = Path(tempfile.gettempdir(), f"kwire-ports-{os.getuid()}")
+
+
+@cache
+def _locks() -> int:
+    """Return the descriptor of the file of locks, which must stay open: to close it ends them all."""
+    return os.open(_LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+_taken: set[int] = set()  # a process can lock again what it has locked
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Return `count` different ports on which no program listens."""
-    with contextlib.ExitStack() as held:
-        ports: list[int] = []
-        while len(ports) < count:
-            candidate = held.enter_context(socket.socket())
-            port = random.choice(_PORTS)
-            with contextlib.suppress(OSError):
-                candidate.bind((host, port))
-                ports.append(port)
-        return ports
+    """Return `count` different ports on which no program listens. Raises OSError if there are not so many.
+
+    No other process of this user gets them from here, until this process ends.
+    """
+    ports: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):
+        if len(ports) == count:
+            return ports
+        if port in _taken:
+            continue
+        with contextlib.suppress(OSError), socket.socket() as candidate:
+            candidate.bind((host, port))
+            fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            _taken.add(port)
+            ports.append(port)
+    if len(ports) < count:
+        raise OSError(f"{len(ports)} ports from {_PORTS[0]} to {_PORTS[-1]} are free, not {count}")
+    return ports
 
 
 def brokers_known(host: str, port: int, *, topic: str | None = None) -> set[int]:
