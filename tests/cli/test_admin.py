@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import socket
 import stat
 from collections.abc import Iterator
@@ -274,15 +275,15 @@ def test_one_silent_broker_is_not_that_no_broker_was_reached() -> None:
         running.freeze(2)
         try:
             for args, named in (
-                (("records", "delete", f"a:{loud}=0", f"a:{silent}=0"), f", topic a, partition {silent}\n"),
-                (("offsets", "list", f"a:{loud}", f"a:{silent}"), f", topic a, partition {silent}\n"),
-                (("groups", "lag", groups[1], groups[2]), f", group {groups[2]}\n"),
-                (("groups", "describe", groups[1], groups[2]), f", group {groups[2]}\n"),
-                (("groups", "describe", groups[2]), f", group {groups[2]}\n"),
+                (("records", "delete", f"a:{loud}=0", f"a:{silent}=0"), f"topic a, partition {silent}"),
+                (("offsets", "list", f"a:{loud}", f"a:{silent}"), f"topic a, partition {silent}"),
+                (("groups", "lag", groups[1], groups[2]), f"group {groups[2]}"),
+                (("groups", "describe", groups[1], groups[2]), f"group {groups[2]}"),
+                (("groups", "describe", groups[2]), f"group {groups[2]}"),
             ):
                 ran = run(*args, "-b", running.bootstrap.split(",")[0], "--timeout", "1")
                 assert (ran.code, bool(ran.lines())) == (1, len(args) > 3), ran.stderr
-                assert named in ran.stderr
+                assert re.search(rf", {named}\b", ran.stderr)
         finally:
             running.thaw(2)
 
