@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kwire.cli.viewer import Viewer
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
+# How long the tap waits for connections that processes of the program of --exec leave open.
+_LAST_SECONDS = 1.0
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -166,8 +168,11 @@ def command(
             if viewer is not None:
                 viewer.place = f"{tap.address} for {connection.bootstrap}"
                 viewer.run()
+            elif program is not None:
+                status = _run(program, tap.address)
+                tap.wait_for_clients(_LAST_SECONDS)  # with acks=0 a program ends before its records are passed on
             else:
-                status = _run(program, tap.address) if program is not None else _wait(tap)
+                status = _wait(tap)
         except KeyboardInterrupt:
             status = ExitCode.OK
     for watcher in watchers:

@@ -148,6 +148,11 @@ class Proxy:
     def wakeup(self) -> None:
         self._selector.wakeup()
 
+    @property
+    def has_clients(self) -> bool:
+        """Return whether a client is connected, or what it sent is still to be passed on; for any thread."""
+        return bool(self._links)
+
     def close(self) -> None:
         """End all connections, and report the requests that still wait for a response as unanswered."""
         try:

@@ -19,6 +19,9 @@ from kwire.tap.chaos import Chaos, Rule
 from kwire.tap.proxy import Proxy
 from kwire.tap.recorder import CaptureFiles, Recorder
 
+# How often `wait_for_clients` looks.
+_LOOK_SECONDS = 0.01
+
 
 class Tap(BackgroundServer):
     """A proxy between clients and the brokers of a cluster. It runs until `close`, or the end of its `with` block.
@@ -75,7 +78,7 @@ class Tap(BackgroundServer):
         if isinstance(where, str):
             where = Filter(where)
         brokers = parse_bootstrap(bootstrap)
-        clock = SystemClock()
+        self._clock = clock = SystemClock()
         self._recorder = Recorder(on_exchange, where, redaction)
         self._proxy = Proxy(
             brokers, self._recorder, clock, listen=listen, advertise=advertise, tls=tls, sasl=sasl, tls_in=tls_in,
@@ -101,6 +104,16 @@ class Tap(BackgroundServer):
     def exchanges(self) -> int:
         """Return the number of exchanges so far."""
         return self._recorder.exchanges
+
+    def wait_for_clients(self, seconds: float) -> bool:
+        """Wait until no client is connected and what each sent last has reached its broker; return whether that is so.
+
+        Waits for at most `seconds`. `close` ends connections without looking for what their clients sent just now.
+        """
+        end = self._clock.now() + seconds
+        while self._proxy.has_clients and self._clock.now() < end and not self.wait(_LOOK_SECONDS):
+            pass
+        return not self._proxy.has_clients
 
     def _listener(self) -> tuple[str, int]:
         return self._proxy.address

@@ -30,7 +30,7 @@ from kwire.tap.recorder import CaptureFiles
 from tests.broker.test_cluster import certificates
 from tests.capture.captures import sized
 from tests.cli.running import run
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 PASSWORD = "hunter2-hunter2"
 HELLO = sized(encode_request(ApiVersionsRequest(), 0, 1, "client"))
@@ -445,3 +445,15 @@ def test_a_killed_tap_leaves_a_readable_file(tmp_path: Path) -> None:
                 wait_until(lambda: records_in(path) == 500)
                 os.kill(tap.pid, signal.SIGKILL)
     assert records_in(path) == 500
+
+
+def test_what_clients_sent_last_can_be_waited_for() -> None:
+    """A client with acks=0 has ended before the tap has read its records."""
+    with Cluster(1, topics={"t": 1}) as cluster, Tap(cluster.bootstrap) as tap:
+        for number in range(1, 21):
+            with kwire.Producer(tap.address, acks=0, idempotence=False) as producer:
+                producer.send("t", b"value")
+                producer.flush()
+                assert not tap.wait_for_clients(0.0), "it is connected"
+            assert tap.wait_for_clients(PATIENCE_SECONDS)
+            wait_until(lambda number=number: len(cluster.log("t").records()) == number)  # type: ignore[misc]
