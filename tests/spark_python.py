@@ -48,10 +48,8 @@ class SparkPython:
 
 @contextmanager
 def spark_python() -> Iterator[SparkPython]:
-    """Start such a process, and end it afterwards."""
+    """Start such a process; it ends when its input does, at the end of the block."""
     with subprocess.Popen(
         [sys.executable, "-c", _RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         yield SparkPython(process)
-        assert process.stdin is not None
-        process.stdin.close()

@@ -256,9 +256,7 @@ class ThreadWorkers(Workers):
         Does not wait if there is work now, because a hand that was overdue has been emptied.
         """
         queue, now = self.queue, self._now()
-        for hand in self._hands.values():
-            if hand.since + _HELD_SECONDS <= now:
-                self._empty_locked(hand)
+        self._empty_older_locked(now, _HELD_SECONDS)
         if self._brisk is None and queue.is_ready(now):
             return
         due = self._next_look()
@@ -282,11 +280,14 @@ class ThreadWorkers(Workers):
         return min(times, default=None)
 
     def empty_hands(self, seconds: float = 0.0) -> None:
-        since = self._now() - seconds
+        now = self._now()
         with self.queue.has_work:
-            for hand in self._hands.values():
-                if hand.since <= since:
-                    self._empty_locked(hand)
+            self._empty_older_locked(now, seconds)
+
+    def _empty_older_locked(self, now: float, seconds: float) -> None:
+        for hand in self._hands.values():
+            if hand.since + seconds <= now:
+                self._empty_locked(hand)
 
     def _empty_locked(self, hand: _Hand) -> None:
         """Report what a worker has done, and let others take what it has not begun."""

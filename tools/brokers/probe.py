@@ -39,15 +39,16 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
     No other process of this user gets them from here, until this process ends.
     """
+    locks = _locks()
     ports: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         if len(ports) == count:
-            return ports
+            break
         if port in _taken:
             continue
         with contextlib.suppress(OSError), socket.socket() as candidate:
             candidate.bind((host, port))
-            fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            fcntl.lockf(locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             _taken.add(port)
             ports.append(port)
     if len(ports) < count:
