@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -17,7 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 from brokers.class_archive import spark_environment
 from brokers.java import find_java
 
-from tests.spark_python import SparkPython, spark_python
+from tests.spark_sessions import SparkPython, spark_python, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def missing(what: str) -> NoReturn:
@@ -44,3 +47,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def python_with_spark() -> Iterator[SparkPython]:
     with spark_python() as python:
         yield python
+
+
+@pytest.fixture(scope="session")
+def strike_order(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file that says at which step a worker of the session `spark` is killed."""
+    return tmp_path_factory.mktemp("strike") / "order"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, strike_order: Path) -> Iterator[SparkSession]:
+    with spark_session(tmp_path_factory.mktemp("warehouse"), strike_order) as session:
+        yield session

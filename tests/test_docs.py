@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import pytest
 
-from tests.spark_python import SparkPython
+from tests.spark_sessions import SparkPython
 
 pytestmark = pytest.mark.programs
 

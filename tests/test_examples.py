@@ -20,7 +20,7 @@ from kwire.broker import Cluster
 from kwire.protocol.headers import encode_request, encode_response
 from kwire.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.capture.captures import BROKER, CLIENT, Talk, pcap, sized, timed
-from tests.spark_python import SparkPython
+from tests.spark_sessions import SparkPython
 
 pytestmark = pytest.mark.programs
 

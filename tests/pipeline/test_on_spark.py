@@ -1,5 +1,4 @@
 """Pipelines on a real local Spark session, against embedded clusters: mirror, archive, replay, captures, logs."""
-# ruff: noqa: F401, F811
 
 from __future__ import annotations
 
@@ -30,7 +29,6 @@ from tests.cli.running import run
 from tests.cli.test_capture_view import CAPTURE
 from tests.cli.test_dump_log import LOG, SEGMENT
 from tests.pipeline.test_sides import archive, create, send
-from tests.spark.test_e2e import spark  # a fixture
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -71,40 +68,6 @@ def new_topic(bootstrap: str) -> Iterator[NewTopic]:
 
         yield create
         admin.delete_topics(names)
-
-
-@cache
-def strike_order() -> Path:
-    """Return the file of orders. The JVM outlives a session, and keeps the environment with which it was started."""
-    return Path(mkdtemp()) / "order"
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv(spark_faults.FAULTS, spark_faults.HOOK)
-        patch.setenv(spark_faults.ORDER, str(strike_order()))
-        # An editable install is not found by Spark's search for pyspark_*.
-        patch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'tools'}")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.memory", "700m")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
-        kwire.spark.register(session)
-        yield session
-        session.stop()
 
 
 @pytest.fixture
@@ -249,8 +212,11 @@ def test_a_streaming_write_goes_on_after_a_restart(
     ],
     ids=lambda case: case.name,
 )
-def test_exactly_once_although_a_worker_is_killed(spark: SparkSession, tmp_path: Path, case: Case) -> None:
+def test_exactly_once_although_a_worker_is_killed(
+    spark: SparkSession, tmp_path: Path, strike_order: Path, monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
     """A worker of a task, or of the driver's commit. `tools/chaos spark` has all steps, and the JVM."""
+    monkeypatch.setenv(spark_faults.ORDER, str(strike_order))
     with Cluster(brokers=1, topics={case.name: PARTITIONS}) as cluster:
         plan = plan_of(cluster.bootstrap, [case], tmp_path)
         run_case(spark, plan, plan["cases"][0])
