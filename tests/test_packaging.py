@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -86,8 +85,8 @@ def test_a_wheel_with_the_accelerator_has_it_and_none_of_its_sources(source: Pat
 
 
 def test_the_source_archive_has_the_documents_and_builds_the_same_wheel(source: Path, tmp_path: Path) -> None:
-    with tarfile.open(build(source, "build_sdist", tmp_path)) as archive:
-        archive.extractall(tmp_path, filter="data")
+    # Python 3.11.0 to 3.11.3 lack tarfile's filters, without which 3.12 and 3.13 warn.
+    subprocess.run(["tar", "-xf", build(source, "build_sdist", tmp_path), "-C", tmp_path], check=True)
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
     names = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
     documents = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")}
