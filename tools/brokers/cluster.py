@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +30,33 @@ _START_TIMEOUT_S = 90
 _ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 # Any 16 bytes, in URL-safe base64.
 _CLUSTER_ID = "a3dpcmUta2Fma2EtdGVzdA"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Hold the files of a formatted node, for others with the same settings: Kafka's tool takes a JVM for each."""
+
+    node_id: int
+    folders: Sequence[Mapping[str, bytes]]
+
+    @classmethod
+    def of(cls, node_id: int, folders: Sequence[Path]) -> Self:
+        """Read the files of a node, given its directories of logs."""
+        return cls(node_id, [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders])
+
+    def write(self, node_id: int, folders: Sequence[Path]) -> None:
+        """Write the files of another node. One without a directory.id gives itself one when it starts."""
+        for folder, files in zip(folders, self.folders, strict=True):
+            folder.mkdir()
+            for name, content in files.items():
+                (folder / name).write_bytes(content)
+            properties = folder / "meta.properties"
+            lines = [line for line in properties.read_text().splitlines() if not line.startswith("directory.id=")]
+            properties.write_text("\n".join(lines).replace(f"node.id={self.node_id}", f"node.id={node_id}") + "\n")
+
+
+# By all that they depend on: the later clusters of a process need no JVM for them.
+_formats: dict[tuple[object, ...], Format] = {}
 
 
 class KafkaCluster:
@@ -233,27 +261,24 @@ class KafkaCluster:
                 for name, password in USERS.items():
                     scram += ["--add-scram", f'{mechanism}=[name="{name}",password="{password}"]']
 
-        def one(node: Node) -> None:
+        def format_by_kafka(node: Node) -> None:
             arguments = ["format", "-t", self._cluster_id, "-c", str(node.directory / "server.properties"), *scram]
             if self._has_dynamic_quorum:
                 arguments.append("--standalone" if node.id == 1 else "--no-initial-controllers")
             self.run("kafka.tools.StorageTool", arguments)
 
-        first, *others = self._plan.nodes
-        one(first)
-        for node in others:
-            if self._has_dynamic_quorum:
-                one(node)
-            else:
-                self._format_like(first, node)
-
-    def _format_like(self, formatted: Node, node: Node) -> None:
-        """Copy the folders of a formatted node. A node without a directory.id gives itself one when it starts."""
-        for source, target in zip(*(configuration.log_dirs(self._plan, one) for one in (formatted, node)), strict=True):
-            shutil.copytree(source, target)
-            properties = target / "meta.properties"
-            lines = [line for line in properties.read_text().splitlines() if not line.startswith("directory.id=")]
-            properties.write_text("\n".join(lines).replace(f"node.id={formatted.id}", f"node.id={node.id}") + "\n")
+        if self._has_dynamic_quorum:
+            for node in self._plan.nodes:
+                format_by_kafka(node)
+            return
+        key = (self.version, self._cluster_id, self._log_dirs, *self.listeners, *sorted(self._plan.settings.items()))
+        nodes = list(self._plan.nodes)
+        if key not in _formats:
+            first = nodes.pop(0)
+            format_by_kafka(first)
+            _formats[key] = Format.of(first.id, self.log_dirs(first.id))
+        for node in nodes:
+            _formats[key].write(node.id, self.log_dirs(node.id))
 
     def _start_zookeeper(self) -> None:
         assert self._plan.zookeeper_port is not None
