@@ -37,18 +37,24 @@ class Format:
     """Hold the files of a formatted node, for others with the same settings: Kafka's tool takes a JVM for each."""
 
     node_id: int
-    folders: Sequence[Mapping[str, bytes]]
+    folders: Sequence[Mapping[Path, bytes]]
 
     @classmethod
     def of(cls, node_id: int, folders: Sequence[Path]) -> Self:
         """Read the files of a node, given its directories of logs."""
-        return cls(node_id, [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders])
+        return cls(
+            node_id,
+            [
+                {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+                for folder in folders
+            ],
+        )
 
     def write(self, node_id: int, folders: Sequence[Path]) -> None:
         """Write the files of another node. One without a directory.id gives itself one when it starts."""
         for folder, files in zip(folders, self.folders, strict=True):
-            folder.mkdir()
             for name, content in files.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)
             properties = folder / "meta.properties"
             lines = [line for line in properties.read_text().splitlines() if not line.startswith("directory.id=")]

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PATIENCE_SECONDS = 2.0  # for processes that got the signal, too
-_GROUPS_OF_A_PROCESS = 4  # so that the last group is short
+_GROUPS_OF_A_PROCESS = 3  # so that the last group is short
 _IGNORE = "--ignore="
 _SUM = re.compile(r"^(?:=+ )?((?:no tests|\d+[ /]).*) in \d+\.\d+s\b")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)\b")
