@@ -127,3 +127,12 @@ def test_what_is_unsound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source
     file = tmp_path / "test_it.py"
     file.write_text(source)
     assert unsound(file) == [f"test_it.py: {one}" for one in wrong]
+
+
+def test_a_mark_of_a_part_stands_in_the_file_or_the_conftest_of_its_folder() -> None:
+    """`tools/test` gives pytest only the files in which it finds the mark: one that is imported would be missed."""
+    marks = re.compile(r"mark\.(live|spark)\b")
+    shared = [path for path in TESTS if not path.name.startswith("test_") and path.name != "conftest.py"]
+    assert [name_of(path) for path in shared if marks.search(path.read_text())] == []
+    imports = re.compile(r"import .*\bpytestmark\b")
+    assert [name_of(path) for path in TESTS if imports.search(path.read_text())] == []
