@@ -9,15 +9,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
-
-from chaos_runs import spark_faults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).parents[1]
 
 # Each program has a namespace of its own, but all share one session: Spark ends its Python workers with a session.
 _RUN = """
@@ -69,32 +65,23 @@ def spark_python() -> Iterator[SparkPython]:
 
 @contextmanager
 def spark_session(warehouse: Path, strike_order: Path) -> Iterator[SparkSession]:
-    """Start a session with kwire's data sources, whose workers are killed as the file `strike_order` says."""
+    """Start a session with kwire's data sources, whose workers are killed as the file `strike_order` ("order") says."""
+    # Imported here, because every process with tests imports this module, and few have Spark.
+    from chaos_runs.spark_job import SETTINGS
+    from chaos_runs.spark_table import environment_of
     from pyspark.sql import SparkSession
 
     import kwire.spark
 
-    # The JVM inherits these, and its workers do from it; processes that tests start must not.
-    environment = {
-        "PYSPARK_PYTHON": sys.executable,
-        spark_faults.FAULTS: spark_faults.HOOK,
-        spark_faults.ORDER: str(strike_order),
-        # An editable install is not found by Spark's search for pyspark_*.
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tools'}",
+    settings: dict[str, Any] = {
+        "spark.master": "local[2]",
+        **SETTINGS,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(warehouse),
     }
-    with mock.patch.dict(os.environ, environment):
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.memory", "700m")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.warehouse.dir", str(warehouse))
-            .getOrCreate()
-        )
+    # The JVM inherits it, and its workers do from it; processes that tests start must not.
+    with mock.patch.dict(os.environ, environment_of(strike_order.parent, sys.executable)):
+        session = SparkSession.builder.config(map=settings).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     kwire.spark.register(session)
     yield session

@@ -67,7 +67,7 @@ def test_a_mirror_that_is_killed_goes_on(
     """SIGKILL of the whole process group while it writes; the next start neither loses nor doubles."""
     source, target = clusters
     create(source.bootstrap, "orders", partitions=2)
-    send(source.bootstrap, "orders", list(range(240)))
+    send(source.bootstrap, "orders", list(range(400)))
     plan = MirrorPlan(("orders",), prefix="copy.")
     assert prepare_topics(plan, source, target, creates=True) == ["copy.orders"]
     program = (
@@ -84,13 +84,13 @@ def test_a_mirror_that_is_killed_goes_on(
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     ) as running:  # fmt: skip
         try:
-            # Spark notes each batch there that is over: two of twelve.
+            # Spark notes each batch there that is over: two of twenty.
             wait_until(lambda: Path(checkpoint, "commits", "1").exists() or running.poll() is not None, 120)
         finally:
             os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == -signal.SIGKILL  # it was not over
     start_mirror(spark, plan, source, target, checkpoint).awaitTermination()
-    assert agree(TopicSide(source, "orders"), TopicSide(target, "copy.orders")) == 240
+    assert agree(TopicSide(source, "orders"), TopicSide(target, "copy.orders")) == 400
 
 
 @pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="a bound of bytes needs Spark 4.2")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from chaos_runs.spark_job import SETTINGS
 
 from kwire.broker import Cluster
 from tests.conftest import missing
@@ -26,13 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 ROOT = Path(__file__).parents[2]
-CONFIGURATION = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "700m",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
 
 
 @pytest.fixture
@@ -47,7 +41,7 @@ def test_from_a_zip_without_a_compiler(cluster: Cluster, tmp_path: Path) -> None
         for path in sorted((ROOT / "kwire").rglob("*.py")):
             made.write(path, path.relative_to(ROOT))
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    options = [word for name, value in CONFIGURATION.items() for word in ("--conf", f"{name}={value}")]
+    options = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
     done = subprocess.run(
         [
             submit, "--master", "local[1]", "--py-files", archive, *options, cluster_job.__file__, cluster.bootstrap,
@@ -86,7 +80,7 @@ print(json.dumps(work(spark, sys.argv[1], sys.argv[2])))
 spark.stop()
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, cluster.bootstrap, "t", json.dumps(CONFIGURATION)],
+        [sys.executable, "-c", code, cluster.bootstrap, "t", json.dumps(SETTINGS)],
         capture_output=True,
         text=True,
         timeout=200,

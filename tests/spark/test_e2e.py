@@ -35,7 +35,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-ROOT = Path(__file__).parents[2]
 # Recent: a real broker deletes what is older than its retention.
 TIME = (datetime.now(UTC) - timedelta(hours=1)).replace(microsecond=123000)
 

@@ -19,6 +19,15 @@ from typing import Any
 from chaos_runs import spark_faults
 from chaos_runs.spark_cases import CHECKPOINT_DELETED, MARKER_EXPIRED, SPECULATION, STAGE_RETRY, TWO_DRIVERS
 
+# Of a small session, also of those of tests.
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "700m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+}
 _STARTS_MAX = 5
 _SECOND_TIMEOUT_S = 300
 
@@ -29,20 +38,8 @@ def main(plan_file: str, *, is_second: bool = False) -> None:
     import kwire.spark
 
     plan = json.loads(Path(plan_file).read_text())
-    settings = {
-        "spark.master": "local[2,4]",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "700m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        **plan.get("session", {}),
-    }
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    settings = {"spark.master": "local[2,4]", **SETTINGS, **plan.get("session", {})}
+    spark = SparkSession.builder.config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     kwire.spark.register(spark)
     for case in plan["cases"]:
