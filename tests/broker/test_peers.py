@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -155,30 +156,48 @@ class TestGroups:
 
     @leaks()
     def test_kafka_python(self, cluster: Cluster) -> None:
-        def member() -> Any:
-            return kafka.KafkaConsumer(
-                "t", bootstrap_servers=cluster.bootstrap, group_id="g", auto_offset_reset="earliest",
-                enable_auto_commit=False, session_timeout_ms=6000, heartbeat_interval_ms=100,
-            )  # fmt: skip
-
-        seen: list[Any] = []
-
-        def poll(consumer: Any) -> Callable[[float], None]:
-            return lambda seconds: seen.extend(r for rs in consumer.poll(1000 * seconds).values() for r in rs)
-
-        first = member()
-        self.until(lambda: len(first.assignment()) == 3, poll(first))
-        second = member()
-        self.until(lambda: bool(second.assignment()) and len(first.assignment()) < 3, poll(first), poll(second))
-        self.check_parts([{p.partition for p in consumer.assignment()} for consumer in (first, second)])
+        """A poll that times out while the group rebalances loses the assignment, so polls wait for records."""
         self.fill_all(cluster)
-        self.until(lambda: len(seen) == 3 * len(LINES), poll(first), poll(second))
-        for consumer in (first, second):
-            consumer.commit()
-        self.check_committed(cluster)
-        second.close()
-        self.until(lambda: len(first.assignment()) == 3, poll(first))
-        first.close()
+        with ExitStack() as stack:
+
+            def member() -> Any:
+                consumer = kafka.KafkaConsumer(
+                    "t", bootstrap_servers=cluster.bootstrap, group_id="g", auto_offset_reset="earliest",
+                    enable_auto_commit=False, session_timeout_ms=6000, heartbeat_interval_ms=100,
+                )  # fmt: skip
+                return stack.enter_context(closing(consumer))
+
+            def poll(consumer: Any) -> None:
+                assert consumer.poll(1000 * PATIENCE_SECONDS), "no record came"
+
+            first = member()
+            poll(first)
+            assert len(first.assignment()) == 3
+            second = member()
+
+            def join() -> None:
+                poll(second)
+                self.fill_all(cluster)
+
+            with ThreadPoolExecutor(1) as executor:
+                joined = executor.submit(join)
+                while len(first.assignment()) == 3:
+                    poll(first)
+                joined.result()
+            both = first, second
+            self.check_parts([{p.partition for p in consumer.assignment()} for consumer in both])
+
+            def are_all_read() -> bool:
+                return sum(one.position(p) for one in both for p in one.assignment()) == 6 * len(LINES)
+
+            self.until(are_all_read, *(lambda seconds, one=one: one.poll(1000 * seconds) for one in both))
+            for consumer in both:
+                consumer.commit()
+            self.check_committed(cluster, 2 * len(LINES))
+            self.fill_all(cluster)
+            second.close()
+            while len(first.assignment()) < 3:
+                poll(first)
 
     def test_aiokafka(self, cluster: Cluster) -> None:
         async def main() -> None:
@@ -248,8 +267,8 @@ class TestGroups:
         for partition in range(3):
             fill(cluster, "t", LINES, Compression.NONE, partition)
 
-    def check_committed(self, cluster: Cluster) -> None:
-        assert cluster.committed("g") == {("t", partition): len(LINES) for partition in range(3)}
+    def check_committed(self, cluster: Cluster, offset: int = len(LINES)) -> None:
+        assert cluster.committed("g") == {("t", partition): offset for partition in range(3)}
 
 
 def test_no_record_is_lost_or_reordered_while_brokers_restart(start: StartCluster) -> None:
