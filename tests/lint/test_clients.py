@@ -84,7 +84,7 @@ def with_kafka_python(bootstrap: str) -> None:
     )
     count = 0
     while count < RECORDS:
-        count += sum(map(len, consumer.poll(5_000).values()))
+        count += sum(map(len, consumer.poll(30_000).values()))
     consumer.commit()
     consumer.close()
 
