@@ -188,7 +188,8 @@ class TestGroups:
             self.check_parts([{p.partition for p in consumer.assignment()} for consumer in both])
 
             def are_all_read() -> bool:
-                return sum(one.position(p) for one in both for p in one.assignment()) == 6 * len(LINES)
+                positions: list[int] = [one.position(p) for one in both for p in one.assignment()]
+                return sum(positions) == 6 * len(LINES)
 
             self.until(are_all_read, *(lambda seconds, one=one: one.poll(1000 * seconds) for one in both))
             for consumer in both:
