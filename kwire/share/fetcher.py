@@ -481,13 +481,20 @@ class ShareFetcher:
         version: int, view: ClusterView, now: float,
     ) -> None:  # fmt: skip
         lock_seconds = (self.lock_ms or 30_000) / 1000
+        ranges = [
+            AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
+            for each in response.acquired_records
+        ]
+        if any(each.delivery_count > 1 for each in ranges):
+            for earlier in self._held:
+                if earlier.key == key:
+                    earlier.lose_ranges(ranges)
         acquired = AcquiredRecords(
             name,
             key,
             node_id,
             view.describe(node_id),
-            [AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
-             for each in response.acquired_records],
+            ranges,
             memoryview(response.records or b""),
             lock_deadline=now + lock_seconds,
             now=self._clock_now,

@@ -440,6 +440,25 @@ def test_a_lost_connection_voids_the_locks() -> None:
         assert {record.delivery_count for record in again} == {2}
 
 
+def test_a_record_that_comes_again_is_lost_though_its_lock_seems_to_last() -> None:
+    """The response of the first delivery took 20 s: the broker's lock began before the consumer's."""
+    with VirtualCluster().running() as cluster:
+        cluster.produce(*numbers(2))
+        consumer = cluster.consumer()
+        consumer._is_processed_in_parallel = True  # as in a processor and a queue: polls go on with records in hand
+        cluster.state.faults.add(_fault(Delay(ms=20_000, applied=True), ApiKey.SHARE_FETCH, times=None))
+        first, other = consumer.poll(timeout=40)
+        cluster.state.faults.clear()
+        assert not first.is_lost
+        other.accept()
+        (again,) = consumer.poll(timeout=20)
+        assert (again.offset, again.delivery_count) == (first.offset, 2)
+        with pytest.raises(LockLostError, match="the group delivers it again"):
+            first.accept()
+        again.accept()
+        assert consumer.commit() == {("t", 0): None}
+
+
 def test_unacknowledged_records_are_an_error_of_the_next_poll_only() -> None:
     with VirtualCluster().running() as cluster:
         cluster.produce(*numbers(3))
