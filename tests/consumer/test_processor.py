@@ -282,8 +282,8 @@ def test_all_records_run_again_after_a_seek(cluster: Cluster) -> None:
 @pytest.mark.slow
 def test_commits_while_workers_complete_records(cluster: Cluster) -> None:
     """Commits read on the loop thread what workers change."""
-    fill(cluster, 100_000, keys=100_000, partition=0)
-    passed = [threading.Event() for _ in range(100)]
+    fill(cluster, 40_000, keys=40_000, partition=0)
+    passed = [threading.Event() for _ in range(40)]
 
     def hold(record: ConsumerRecord) -> None:
         thousand, rest = divmod(record.offset, 1_000)
@@ -295,11 +295,11 @@ def test_commits_while_workers_complete_records(cluster: Cluster) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        recorder = Recorder(100_000, hold)
+        recorder = Recorder(40_000, hold)
         recorder.run(consumer_of(cluster, commit_interval_ms=1), concurrency=4)
     finally:
         sys.setswitchinterval(interval)
-    assert committed(cluster)[0] == 100_000
+    assert committed(cluster)[0] == 40_000
 
 
 def test_gaps_can_be_left_out_of_commits(cluster: Cluster) -> None:

@@ -1,4 +1,6 @@
-"""A run is a function of its scenario and seed: in this process, in another one, with another hash seed."""
+"""A run is a function of its scenario and seed: in this process, in another one, with another hash seed, and with the
+other implementation.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,13 @@ logging.getLogger("kwire").setLevel(logging.CRITICAL)
 for name in %r:
     print(name, simulate(name, 7).digest)
 """
-# Of groups only some, because their runs take long.
-NAMES = [*PRODUCER_SCENARIOS, "static", "share", "newcopiers"]
+# Of groups and queues only some, because their runs take long.
+NAMES = [*PRODUCER_SCENARIOS, "static", "share", "newcopiers", "queue-clocks", "queue-producer"]
 
 
 def digests(hash_seed: str) -> dict[str, str]:
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    """Return the digests of another process, in pure Python if this one has the C accelerator."""
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "KWIRE_IMPL": "python"}
     done = subprocess.run(
         [sys.executable, "-c", _PRINT_DIGESTS % NAMES], env=environment, capture_output=True, text=True, check=True
     )
