@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -137,7 +138,7 @@ def test_a_blackhole_holds_up_nothing(cluster: Cluster, blackhole: tuple[str, in
     host, port = blackhole
     alone = examined(f"{host}:{port}", timeout=0.3)
     assert broken(alone) == {"D06", "D07"}
-    assert "does not answer (filtered: no answer in 0.3 s)" in told(alone, "D07")
+    assert re.search(r"does not answer \(filtered: no answer in \d+\.\d s\)", told(alone, "D07"))
     assert "firewall" in told(alone, "D07")
     beside = examined(f"{host}:{port},{cluster.bootstrap}", timeout=1.0)
     assert beside.facts.is_connected
