@@ -485,7 +485,7 @@ class ShareFetcher:
             AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
             for each in response.acquired_records
         ]
-        if any(each.delivery_count > 1 for each in ranges):
+        if any(each.delivery_count > 1 for each in ranges):  # some consumer had them before, perhaps this one
             for earlier in self._held:
                 if earlier.key == key:
                     earlier.lose_ranges(ranges)

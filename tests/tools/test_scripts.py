@@ -139,6 +139,17 @@ def test_ctrl_c_ends_what_runs_beside_the_tests(copy: Path) -> None:
         wait_until(lambda: not Path("/proc", path.read_text().strip()).exists())  # noqa: B023
 
 
+def test_a_program_that_is_missing_ends_what_runs_beside(copy: Path) -> None:
+    for name in ("mypy", "python"):
+        write_program(copy / "bin" / name, f"echo $$ >>{name}.pids; exec sleep 1000\n")
+    waiting = "until [ -s mypy.pids ] && [ -s python.pids ]; do :; done"
+    need = f'need() {{ [[ "$*" != *kerberos* ]] || {{ {waiting}; exit 3; }}; }}'
+    (copy / "tools" / "env").write_text(f"{need}\nfind_python() {{ echo python; }}\n")
+    assert run(copy, "tools/test")[0] == 3
+    for pid in (copy / "mypy.pids").read_text().split() + (copy / "python.pids").read_text().split():
+        wait_until(lambda: not Path("/proc", pid).exists())  # noqa: B023
+
+
 def test_unit_slow_and_programs_are_all_tests_without_a_jvm(copy: Path) -> None:
     parts = []
     for part in ("unit", "slow", "programs"):

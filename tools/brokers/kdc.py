@@ -32,7 +32,10 @@ def missing_programs() -> list[str]:
 
 def _faketime_library() -> Path:
     """Return what faketime preloads. The program itself fails if a killed one with its process id left a semaphore."""
-    return next(one for place in ("lib/*", "lib*") for one in Path("/usr").glob(f"{place}/faketime/libfaketime.so.1"))
+    found = [one for place in ("lib/*", "lib*") for one in Path("/usr").glob(f"{place}/faketime/libfaketime.so.1")]
+    if not found:
+        raise RuntimeError("no libfaketime.so.1 in a folder faketime of /usr/lib: `tools/env kerberos` installs it")
+    return found[0]
 
 
 class Kdc:
