@@ -235,7 +235,7 @@ def members(side: Side) -> Iterator[Any]:
 def timeouts(side: Side) -> Iterator[Any]:
     for version in (1, OLD, NEW):
         topic = new_topic(side)
-        tx = initialized(side, f"v{version}", timeout_ms=100)
+        tx = initialized(side, f"v{version}", timeout_ms=1_000)
         yield tx.add((topic.name, 0)), tx.produce(topic, version=11)
         had = tx.epoch
 
