@@ -465,15 +465,14 @@ class AcquiredRecords:
         with self._lock:
             self._renewed_until.update(dict.fromkeys(offsets, until))
 
-    def lose_ranges(self, ranges: Iterable[AcquiredRange]) -> None:
-        """Note that the broker delivers these again, to this consumer too.
+    def lose_to(self, later: AcquiredRecords) -> None:
+        """Lose the locks of records in hand that the broker has delivered again, as `later`, to this consumer too.
 
         A response that came late lets a lock seem to last longer than the broker keeps it.
         """
         with self._lock:
-            for offset in self._in_hand | self._renewed:
-                if any(first <= offset <= last for first, last, _ in ranges):
-                    self._renewed_until[offset] = float("-inf")
+            in_hand = self._in_hand | self._renewed
+        self.lose([offset for offset in in_hand if later._range_of(offset)])
 
     def lose(self, offsets: Collection[int] | None = None) -> None:
         """Note that the broker has taken these locks away (None: all)."""

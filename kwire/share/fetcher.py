@@ -481,20 +481,13 @@ class ShareFetcher:
         version: int, view: ClusterView, now: float,
     ) -> None:  # fmt: skip
         lock_seconds = (self.lock_ms or 30_000) / 1000
-        ranges = [
-            AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
-            for each in response.acquired_records
-        ]
-        if any(each.delivery_count > 1 for each in ranges):  # some consumer had them before, perhaps this one
-            for earlier in self._held:
-                if earlier.key == key:
-                    earlier.lose_ranges(ranges)
         acquired = AcquiredRecords(
             name,
             key,
             node_id,
             view.describe(node_id),
-            ranges,
+            [AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
+             for each in response.acquired_records],
             memoryview(response.records or b""),
             lock_deadline=now + lock_seconds,
             now=self._clock_now,
@@ -502,6 +495,10 @@ class ShareFetcher:
             can_renew=version >= MODES_SINCE,
             check_crc=self._options.check_crc,
         )  # fmt: skip
+        if any(each.delivery_count > 1 for each in response.acquired_records):  # perhaps this consumer had them
+            for earlier in self._held:
+                if earlier.key == key:
+                    earlier.lose_to(acquired)
         self.counts["acquired_records"] += acquired.acquired_count
         self._held[acquired] = now + _RENEW_AT * lock_seconds
         if key in self._wanted:  # the next request names it last, so that none starves

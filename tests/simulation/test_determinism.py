@@ -24,7 +24,7 @@ NAMES = [*PRODUCER_SCENARIOS, "static", "share", "newcopiers", "queue-clocks", "
 
 
 def digests(hash_seed: str) -> dict[str, str]:
-    """Return the digests of another process, in pure Python if this one has the C accelerator."""
+    """Return the digests of another process, which runs in pure Python."""
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "KWIRE_IMPL": "python"}
     done = subprocess.run(
         [sys.executable, "-c", _PRINT_DIGESTS % NAMES], env=environment, capture_output=True, text=True, check=True

@@ -30,12 +30,15 @@ def missing_programs() -> list[str]:
     return [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
 
 
-def _faketime_library() -> Path:
-    """Return what faketime preloads. The program itself fails if a killed one with its process id left a semaphore."""
+def _clock(at: str) -> dict[str, str]:
+    """Return the variables of a process whose clock shows another time, such as "-2d".
+
+    The program faketime, which sets the same, fails if a killed one with its process id left a semaphore.
+    """
     found = [one for place in ("lib/*", "lib*") for one in Path("/usr").glob(f"{place}/faketime/libfaketime.so.1")]
     if not found:
         raise RuntimeError("no libfaketime.so.1 in a folder faketime of /usr/lib: `tools/env kerberos` installs it")
-    return found[0]
+    return {"LD_PRELOAD": str(found[0]), "FAKETIME": at}
 
 
 class Kdc:
@@ -81,9 +84,8 @@ class Kdc:
 
     def kinit(self, principal: str, keytab: Path, cache: Path, *, config: Path | None = None, at: str = "+0d") -> None:
         """Put a ticket into a cache, at another time if `at` says so, such as "-2d"."""
-        environment = {"KRB5_CONFIG": str(config or self.config)}
-        self._run(["faketime", "-f", at, "kinit", "-l", "1h", "-c", str(cache), "-k", "-t", str(keytab), principal],
-                  environment)  # fmt: skip
+        environment = {"KRB5_CONFIG": str(config or self.config), **_clock(at)}
+        self._run(["kinit", "-l", "1h", "-c", str(cache), "-k", "-t", str(keytab), principal], environment)
 
     def start_elsewhen(self, at: str) -> Path:
         """Start another centre with the same keys whose clock is wrong; return the krb5.conf of its clients."""
@@ -127,11 +129,11 @@ class Kdc:
         return {"KRB5_CONFIG": str(self.config), "KRB5_KDC_PROFILE": str(path)}
 
     def _start(self, port: int, at: str | None = None) -> None:
-        environment = [f"{name}={value}" for name, value in self._write_profile(port).items()]
-        clock = [f"LD_PRELOAD={_faketime_library()}", f"FAKETIME={at}"] if at is not None else []
+        variables = self._write_profile(port) | (_clock(at) if at is not None else {})
+        environment = [f"{name}={value}" for name, value in variables.items()]
         # It stays in the foreground, and so ends with this process.
         command = ["krb5kdc", "-n", "-r", REALM, "-P", str(self.directory / f"{port}.pid")]
-        process = JavaProcess(["env", f"PATH={_PATH}", *environment, *clock, *command], self.directory / "out.log")
+        process = JavaProcess(["env", f"PATH={_PATH}", *environment, *command], self.directory / "out.log")
         self._processes.append(process)
 
         def check() -> None:

@@ -140,7 +140,7 @@ def environment_of(folder: Path, python: str, without: str = "") -> dict[str, st
         **os.environ,
         **spark_environment(python),
         "PYSPARK_PYTHON": python,
-        # An editable install is not found by Spark's search for pyspark_*.
+        # The option --python names an environment with another PySpark, perhaps without kwire.
         "PYTHONPATH": f"{_ROOT}{os.pathsep}{_ROOT / 'tools'}",
         spark_faults.FAULTS: spark_faults.HOOK,
         spark_faults.ORDER: str(folder / "order"),

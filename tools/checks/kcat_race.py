@@ -127,7 +127,7 @@ def with_bytecode(folder: str) -> dict[str, str]:
 
 
 def plain_python(folder: Path) -> str:
-    """Return a Python that imports kwire and what it needs from folders, by no finder."""
+    """Return a Python that imports kwire and what it needs from folders, by no import hook."""
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     sources = Path(kwire.__file__).parents[1]

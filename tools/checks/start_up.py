@@ -2,8 +2,8 @@
 
 tools/start-up [--runs N]
 
-They run as from a wheel: modules are compiled before, and the finder of an editable install, which imports more than
-kwire itself, is not there. By the clock a busy machine takes longer: both times are printed, the least of all runs by
+They run as from a wheel: modules are compiled before, and the import hooks of the environment, which import more than
+kwire itself, are not there. By the clock a busy machine takes longer: both times are printed, the least of all runs by
 CPU counts. The first line is Python alone.
 """
 
