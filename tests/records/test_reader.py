@@ -42,9 +42,12 @@ def wire(name: str) -> Any:
 
 
 def open_over(
-    name: str, given: list[NewRecord], *, position: int = 100, deltas: list[int] | None = None, stamp: int | None = None
-) -> Any:
-    data = python.encode_records(given, NOON, deltas)
+    name: str, given: list[NewRecord], *, position: int = 100, deltas: list[int] | None = None, stamp: int | None = None,
+    data: bytes | None = None,
+) -> Any:  # fmt: skip
+    """Return a reader of these records. `data` has them encoded, if the caller needs more than one reader."""
+    if data is None:
+        data = python.encode_records(given, NOON, deltas)
     last = max(deltas) if deltas else len(given)
     where = wire(name).kind, "t", 3, 1, position, max(position, 101 + last)
     return wire(name).loops.open_reader(*where, memoryview(data), 0, len(given), 100, NOON, last, stamp)
@@ -333,10 +336,11 @@ def test_columns(name: str) -> None:
 @pytest.mark.parametrize("given", LISTS.values(), ids=LISTS)
 def test_some_columns(name: str, given: list[NewRecord]) -> None:
     """Every choice of columns: what is asked for is as among all, and the rest is None."""
-    every = python.columns([open_over("python", given).cut(9_000)], True)
+    data = python.encode_records(given, NOON)
+    every = python.columns([open_over("python", given, data=data).cut(9_000)], True)
     names = [*python.COLUMN_BITS, "headers"]
     for chosen in [{one} for one in names] + [set(names) - {one} for one in names] + [set(), {"offset", "value"}]:
-        made = wire(name).loops.some_columns([open_over(name, given).cut(9_000)], chosen)
+        made = wire(name).loops.some_columns([open_over(name, given, data=data).cut(9_000)], chosen)
         rows, *rest = in_bytes(made)
         assert rows == every[0]
         assert rest == [one if which in chosen else None for which, one in zip(names, every[1:], strict=True)]

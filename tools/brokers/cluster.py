@@ -61,6 +61,8 @@ class Format:
             properties.write_text("\n".join(lines).replace(f"node.id={self.node_id}", f"node.id={node_id}") + "\n")
 
 
+# The only settings beside the directories that Kafka's tool heeds, by their first part.
+_OF_FORMAT = ("unstable.", "metadata.", "process.", "controller.", "inter.broker.protocol.")
 # By all that they depend on: the later clusters of a process need no JVM for them.
 _formats: dict[tuple[object, ...], Format] = {}
 
@@ -277,7 +279,8 @@ class KafkaCluster:
             for node in self._plan.nodes:
                 format_by_kafka(node)
             return
-        key = (self.version, self._cluster_id, self._log_dirs, *self.listeners, *sorted(self._plan.settings.items()))
+        heeded = sorted(item for item in self._plan.settings.items() if item[0].startswith(_OF_FORMAT))
+        key = (self.version, self._cluster_id, self._log_dirs, bool(scram), *heeded)
         nodes = list(self._plan.nodes)
         if key not in _formats:
             first = nodes.pop(0)
