@@ -26,6 +26,13 @@ def test_importing_kwire_imports_few_modules() -> None:
 FRAME = b"\x00\x12\x00\x00\x00\x00\x00\x01\xff\xff"  # ApiVersions v0
 
 
+def test_the_clients_for_threads_import_neither_asyncio_nor_tls() -> None:
+    """A client would take an eighth longer to import."""
+    program = "import sys; from kwire import Admin, Consumer, Producer, ShareConsumer; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    assert not {"asyncio", "ssl", "kwire.net.tls_filter"} & set(loaded)
+
+
 def imported_by(*arguments: str, reads: bytes) -> set[str]:
     """Return the modules that a command of `kwire` imports from its start to its end."""
     command = [sys.executable, "-X", "importtime", "-m", "kwire", *arguments]

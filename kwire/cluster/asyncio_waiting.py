@@ -48,6 +48,7 @@ class AsyncioWaiter(Waiter):
     """Suspends the calling task. It belongs to no event loop: each signal belongs to the one that runs."""
 
     shares_thread = True
+    cancellations = (asyncio.CancelledError,)
 
     def signal(self) -> Signal:
         return AsyncioSignal()

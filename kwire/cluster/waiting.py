@@ -50,6 +50,7 @@ class Waiter(ABC):
     """A way to wait. One waiter serves any number of threads or tasks."""
 
     shares_thread: ClassVar[bool]  # whether other tasks share the thread: they run only while this one waits
+    cancellations: ClassVar[tuple[type[BaseException], ...]] = ()  # what a wait raises because its task is cancelled
 
     @abstractmethod
     def signal(self) -> Signal:

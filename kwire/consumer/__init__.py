@@ -13,7 +13,8 @@
     metrics        what a consumer counts
     lag            how far partitions are behind their ends
     processor      `process`: polls for workers, rebalances, commits in order
-    workers        threads, tasks and executors that call the user's function
+    workers        threads and executors that call the user's function
+    task_workers   tasks of asyncio that call the user's coroutine function
     shards         records that wait to be processed, in the order to keep
     progress       which offsets of a partition are complete
     dead_letters   a topic for records that cannot be processed

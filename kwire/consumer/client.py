@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import threading
 from abc import abstractmethod
-from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -411,10 +410,9 @@ class ConsumerClient(TelemetryMethods):
                         await self._fetch_buffer.wait(wakeups, _WAIT_MAX, self._waiter)
             finally:
                 self._end_read(is_iteration=True)
-        except (KwireError, CancelledError):
-            raise
-        except BaseException:
-            self._rewind(())
+        except BaseException as error:
+            if not isinstance(error, (KwireError, *self._waiter.cancellations)):
+                self._rewind(())
             raise
         raise failure
 
@@ -461,10 +459,10 @@ class ConsumerClient(TelemetryMethods):
             finally:
                 self._in_hand += taken_from
                 self._end_read(is_iteration=False)
-        except (KwireError, CancelledError):  # a task is cancelled only where it waits: it has no records then
-            raise
-        except BaseException:
-            self._rewind(taken_from)
+        except BaseException as error:
+            # A task is cancelled only where it waits: it has no records then.
+            if not isinstance(error, (KwireError, *self._waiter.cancellations)):
+                self._rewind(taken_from)
             raise
         raise failure  # of a callback: not this call's, so nothing is rewound
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import threading
@@ -12,16 +11,19 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from operator import attrgetter
 from random import Random
-from typing import Generic, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypedDict, TypeVar
 
 from kwire.cluster.thread import LoopThread
 from kwire.cluster.waiting import Waiter
 from kwire.consumer.arguments import TopicPartition
 from kwire.consumer.record import ConsumerRecord
 from kwire.consumer.shards import ShardQueue, WorkPartition
-from kwire.consumer.workers import Handling, TaskWorkers, make_workers
+from kwire.consumer.workers import Handling, make_workers
 from kwire.errors import ClosedError, ConfigurationError, ProcessingError, WakeupError
 from kwire.option_checks import Where, Whole, check_names, check_values, option
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _log = logging.getLogger("kwire.consumer")
 
@@ -125,7 +127,7 @@ class ParallelCalls(ABC, Generic[R]):
         options: CallOptions,
         *,
         drain: float,
-        loop: asyncio.AbstractEventLoop | None,
+        loop: AbstractEventLoop | None,
         on_idle: Callable[[], object] = lambda: None,
     ) -> None:
         self._polled = consumer
@@ -229,8 +231,7 @@ class ParallelCalls(ABC, Generic[R]):
         try:
             if not await self._drained(partitions, lambda: self._stop_drain):
                 _log.warning("the processor stops while %d calls still run", self._queue.running_count)
-                if isinstance(self._workers, TaskWorkers):
-                    self._workers.cancel()
+                self._workers.cancel()
         finally:
             await self._end()
 

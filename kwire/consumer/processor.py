@@ -11,7 +11,6 @@ the committed offset were processed.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import threading
@@ -51,6 +50,8 @@ from kwire.errors import ConfigurationError, KwireError
 from kwire.option_checks import Choice, Flag, Where, Whole, option
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from kwire.consumer.group_client import GroupClient
 
 _log = logging.getLogger("kwire.consumer")
@@ -126,7 +127,7 @@ class ParallelProcessor(ParallelCalls[ConsumerRecord]):
         consumer: GroupClient,
         function: Callable[[Any], Any],
         options: ProcessorOptions,
-        loop: asyncio.AbstractEventLoop | None,
+        loop: AbstractEventLoop | None,
     ) -> None:
         self._consumer = consumer
         self._options = options
@@ -336,7 +337,7 @@ def make_processor(
     consumer: GroupClient,
     function: Callable[[Any], Any],
     options: ProcessorKwargs,
-    loop: asyncio.AbstractEventLoop | None,
+    loop: AbstractEventLoop | None,
 ) -> P:
     """Return a consumer's processor. Raises ConfigurationError for a consumer without a group, or that has one."""
     check_call("Consumer.process", function, options, ProcessorOptions)

@@ -1,4 +1,4 @@
-"""What calls the user's function for records: threads, tasks of asyncio, or an executor such as a pool of processes.
+"""What calls the user's function for records: threads, an executor such as a pool of processes, or tasks of asyncio.
 
 Workers take `Work` from a `ShardQueue` and give it back as done, or to be tried again, or end everything. They never
 poll and never commit: that is the `Processor`'s part.
@@ -6,7 +6,6 @@ poll and never commit: that is the `Processor`'s part.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 from abc import ABC, abstractmethod
@@ -17,12 +16,15 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kwire.cluster import Backoff
 from kwire.cluster.waiting import run_blocking
 from kwire.consumer.shards import ShardQueue, Work
 from kwire.errors import ProcessingError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 # A worker takes several calls at once while they are this short (seconds): so the queue's lock costs less.
 _SHORT_SECONDS = 0.001
@@ -116,6 +118,10 @@ class Workers(ABC):
     @abstractmethod
     def empty_hands(self, seconds: float = 0.0) -> None:
         """Report what is done, and let any worker take what has not begun, of what was taken so many seconds ago."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Cancel the calls that run, from any thread: those of tasks."""
 
     @abstractmethod
     async def _settled(self, sent: Any) -> None:
@@ -346,120 +352,12 @@ class ThreadWorkers(Workers):
                 future.cancel()
             raise
 
+    def cancel(self) -> None:
+        """Do nothing: a thread runs to its end."""
+
     async def _settled(self, sent: Any) -> None:
         if hasattr(sent, "result"):  # a future, such as a producer's response
             sent.result()
-
-
-class TaskWorkers(Workers):
-    """Each worker is a task of one event loop: the given one, or one in a thread of its own."""
-
-    def __init__(self, *args: Any, loop: asyncio.AbstractEventLoop | None = None, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._loop = loop
-        self._thread: threading.Thread | None = None
-        self._idle: list[asyncio.Future[None]] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        self._is_wake_posted = False
-
-    def start(self) -> None:
-        self.queue.on_ready = self._wake
-        self.queue.wakes_workers = False  # no thread waits for `has_work`
-        if self._loop is not None:
-            self._begin()
-            return
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run_loop, name="kwire workers", daemon=True)
-        self._thread.start()
-
-    def _run_loop(self) -> None:
-        loop = self._loop
-        assert loop is not None
-        asyncio.set_event_loop(loop)
-        self._begin()
-        loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-    def _begin(self) -> None:
-        assert self._loop is not None
-        self._tasks = [self._loop.create_task(self._work()) for _ in range(self.concurrency)]
-
-    def stop(self) -> None:
-        self._is_stopping = True
-        self._wake()
-
-    def _wake(self) -> None:
-        """Wake idle tasks; from any thread."""
-        if not self._is_wake_posted and self._loop is not None:
-            self._is_wake_posted = True
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._wake_idle)
-
-    def _wake_idle(self) -> None:
-        self._is_wake_posted = False
-        count = len(self._idle) if self._is_stopping else max(1, self.queue.ready_count)
-        woken, self._idle = self._idle[:count], self._idle[count:]
-        for future in woken:
-            if not future.done():
-                future.set_result(None)
-
-    async def _work(self) -> None:
-        while not self._is_stopping:
-            works = self.queue.take(self._now(), 1)
-            if works:
-                await self._run(works[0])
-                continue
-            self._on_idle()
-            await self._sleep()
-
-    async def _sleep(self) -> None:
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        self._idle.append(future)
-        retry_at = self.queue.next_due()
-        if self.queue.ready_count or self._is_stopping:  # it came between `take` and here
-            future.set_result(None)
-        timeout = None if retry_at is None else max(0.0, retry_at - self._now())
-        await asyncio.wait((future,), timeout=timeout)
-        if not future.done():
-            future.cancel()
-        with suppress(ValueError):
-            self._idle.remove(future)
-
-    async def _run(self, work: Work) -> None:
-        handling = self.handling
-        try:
-            if not handling.is_left_out(work):
-                if handling.timeout is None:
-                    await handling.function(handling.argument(work))
-                else:
-                    async with asyncio.timeout(handling.timeout):
-                        await handling.function(handling.argument(work))
-                handling.succeeded(work)
-        except asyncio.CancelledError:
-            self.queue.put_back([work])
-            raise
-        except BaseException as error:
-            if not await self._is_dealt_with(work, error):
-                return
-        self.queue.succeed([work])
-
-    async def _settled(self, sent: Any) -> None:
-        if isinstance(sent, Future):
-            await asyncio.wrap_future(sent)
-        elif inspect.isawaitable(sent):
-            await sent
-
-    def empty_hands(self, seconds: float = 0.0) -> None:
-        """Do nothing: a task takes one call, and reports it."""
-
-    def cancel(self) -> None:
-        """Cancel the calls that run; from any thread."""
-        if self._loop is not None:
-            with suppress(RuntimeError):
-                for task in self._tasks:
-                    self._loop.call_soon_threadsafe(task.cancel)
 
 
 def make_workers(
@@ -468,13 +366,15 @@ def make_workers(
     concurrency: int,
     *,
     executor: Executor | None,
-    loop: asyncio.AbstractEventLoop | None,
+    loop: AbstractEventLoop | None,
     **options: Any,
-) -> ThreadWorkers | TaskWorkers:
+) -> Workers:
     """Return tasks for a coroutine function, else threads."""
     if inspect.iscoroutinefunction(handling.function) and executor is None:
+        from kwire.consumer.task_workers import TaskWorkers  # imported late: asyncio takes long to import
+
         return TaskWorkers(queue, handling, concurrency, loop=loop, **options)
     return ThreadWorkers(queue, handling, concurrency, executor=executor, **options)
 
 
-__all__: Sequence[str] = ["Counts", "Handling", "TaskWorkers", "ThreadWorkers", "Workers", "make_workers"]
+__all__: Sequence[str] = ["Counts", "Handling", "ThreadWorkers", "Workers", "make_workers"]

@@ -6,7 +6,6 @@ raised is released, so that the group delivers it again to any member, and rejec
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +37,8 @@ from kwire.option_checks import Whole, option
 from kwire.share.record import ShareRecord
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from kwire.share.client import ShareConsumerClient
 
 P = TypeVar("P", bound="ParallelShareProcessor")
@@ -69,7 +70,7 @@ class ParallelShareProcessor(ParallelCalls[ShareRecord]):
         consumer: ShareConsumerClient,
         function: Callable[[Any], Any],
         options: ShareProcessorOptions,
-        loop: asyncio.AbstractEventLoop | None,
+        loop: AbstractEventLoop | None,
     ) -> None:
         self._consumer = consumer
         self._options = options
@@ -143,7 +144,7 @@ def make_share_processor(
     consumer: ShareConsumerClient,
     function: Callable[[Any], Any],
     options: ShareProcessorKwargs,
-    loop: asyncio.AbstractEventLoop | None,
+    loop: AbstractEventLoop | None,
 ) -> P:
     """Return a share consumer's processor. Raises ConfigurationError for wrong options, or for a second processor."""
     check_call("ShareConsumer.process", function, options, ShareProcessorOptions)

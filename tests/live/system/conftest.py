@@ -1,7 +1,7 @@
 """Three real brokers per version, and services that end with the test.
 
 Kafka's system tests take long: only those that are marked `short` run, some with one version only (`short("4.3.1")`),
-unless KWIRE_SYSTEM_TESTS is "all", as `tools/system` sets it.
+unless KWIRE_SYSTEM_TESTS is "all", as `tools/system` sets it. Those with an older version then have one broker.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tests.live.system.services import CLASSIC, CONSUMER, Service
 
 S = TypeVar("S", bound=Service)
 VERSIONS = ("3.9.1", NEWEST)
+_ARE_ALL = os.environ.get("KWIRE_SYSTEM_TESTS") == "all"
 SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "offsets.topic.num.partitions": "1",
@@ -44,7 +45,7 @@ def _is_wanted(item: pytest.Item) -> bool:
     params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     if params.get("protocol") == CONSUMER and not has_new_groups(params["brokers"]):
         return False  # a preview there
-    if os.environ.get("KWIRE_SYSTEM_TESTS") == "all":
+    if _ARE_ALL:
         return True
     short = item.get_closest_marker("short")
     return short is not None and params["brokers"] in (short.args or VERSIONS)
@@ -57,7 +58,8 @@ def has_new_groups(version: str) -> bool:
 @pytest.fixture(scope="package", params=VERSIONS)
 def brokers(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     settings = SETTINGS | (SETTINGS_848 if has_new_groups(request.param) else {})
-    with KafkaCluster(request.param, nodes=3, settings=settings) as cluster:
+    nodes = 3 if _ARE_ALL or request.param == NEWEST else 1
+    with KafkaCluster(request.param, nodes=nodes, settings=settings) as cluster:
         yield cluster
 
 
@@ -76,8 +78,9 @@ def topic(brokers: KafkaCluster, request: pytest.FixtureRequest) -> str:
 def make_topic(cluster: KafkaCluster, test: str, partitions: int) -> str:
     name = f"{''.join(char if char.isalnum() else '-' for char in test)}-{partitions}-{os.urandom(3).hex()}"
     with Admin(cluster.bootstrap) as admin:
-        configs = {"min.insync.replicas": "1"}
-        admin.create_topics([NewTopic(name, partitions=partitions, replication_factor=3, configs=configs)], timeout=60)
+        copies, configs = len(cluster.node_ids), {"min.insync.replicas": "1"}
+        new = NewTopic(name, partitions=partitions, replication_factor=copies, configs=configs)
+        admin.create_topics([new], timeout=60)
     return name
 
 
