@@ -42,8 +42,8 @@ def wire(name: str) -> Any:
 
 
 def open_over(
-    name: str, given: list[NewRecord], *, position: int = 100, deltas: list[int] | None = None, stamp: int | None = None,
-    data: bytes | None = None,
+    name: str, given: list[NewRecord], *, position: int = 100, deltas: list[int] | None = None,
+    stamp: int | None = None, data: bytes | None = None,
 ) -> Any:  # fmt: skip
     """Return a reader of these records. `data` has them encoded, if the caller needs more than one reader."""
     if data is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from checks.grouped_tests import Runner, files_of, groups_of
+from checks.grouped_tests import Group, Later, Runner, files_of, groups_of
 
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -35,11 +36,11 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(folder: Path, **tests: str) -> list[list[str]]:
+def write(folder: Path, **tests: str) -> list[Group]:
     """Write test files; return each as a group."""
     for name, text in tests.items():
         (folder / f"test_{name}.py").write_text(text)
-    return [[f"test_{name}.py"] for name in tests]
+    return [Group([f"test_{name}.py"]) for name in tests]
 
 
 def test_every_file_is_in_one_group(files: Path) -> None:
@@ -111,9 +112,9 @@ def test_a_process_that_ends_early_is_a_failure(files: Path) -> None:
 def test_what_is_printed_after_the_sum_is_no_failure(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
     noisy = "import atexit\natexit.register(print, 'good', 'bye')\n" + GOOD
     assert Runner(1, []).run(write(files, noisy=noisy)) == 0
-    assert Runner(1, ["-q"]).run([["test_noisy.py"]]) == 0
+    assert Runner(1, ["-q"]).run([Group(["test_noisy.py"])]) == 0
     assert capfd.readouterr().out.count("1 passed in") == 4
-    assert Runner(1, ["--collect-only"]).run([["test_noisy.py"]]) == 5
+    assert Runner(1, ["--collect-only"]).run([Group(["test_noisy.py"])]) == 5
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -127,7 +128,7 @@ def test_a_signal_ends_the_processes_too(files: Path, number: signal.Signals) ->
     assert not Path("/proc", pid.read_text()).exists()
 
 
-@pytest.mark.parametrize("words", [[], ["x"], ["0"], ["1", "nosuch.py"], ["1", "-x"]])
+@pytest.mark.parametrize("words", [[], ["x"], ["0"], ["1", "nosuch.py"], ["1", "-x"], ["1", "--later", "0", "x"]])
 def test_wrong_use_is_told(files: Path, words: list[str]) -> None:
     done = subprocess.run([sys.executable, str(RUNNER), *words], capture_output=True, text=True, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
@@ -145,3 +146,25 @@ def test_the_command(files: Path) -> None:
     command = [sys.executable, str(RUNNER), "1", "test_good.py::test_good", "."]
     done = subprocess.run([*command, "--", "--ignore=test_bad.py", "-v"], capture_output=True, text=True, check=False)
     assert (done.returncode, "1 passed" in done.stdout.splitlines()[-1]) == (0, True), done.stdout
+
+
+def test_tests_run_twice_but_some_once(files: Path) -> None:
+    seen = "import os\ndef test_seen():\n    print(os.environ.get('KWIRE_IMPL'), file=open('{}', 'a'))\n"
+    write(files, twice=seen.format("twice"), once=seen.format("once"))
+    command = [sys.executable, str(RUNNER), "1", ".", "--twice", "--once", "test_once.py"]
+    environment = {name: value for name, value in os.environ.items() if name != "KWIRE_IMPL"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "3 passed" in done.stdout.splitlines()[-1]) == (0, True), done.stdout
+    assert "test_twice.py, in pure Python: 1 passed" in done.stdout
+    assert (files / "twice").read_text().split() == ["None", "python"]
+    assert (files / "once").read_text().split() == ["None"]
+
+
+def test_more_processes_run_when_the_file_exists(files: Path) -> None:
+    """The first test waits for the second, which begins because the first makes the file."""
+    first = "import pathlib, time\ndef test_first():\n    pathlib.Path('go').touch()\n"
+    first += "    while not pathlib.Path('second').exists(): time.sleep(0.01)\n"
+    groups = write(files, first=first, second="def test_second(): open('second', 'w').close()\n")
+    assert Runner(1, [], Later(2, files / "go")).run(groups) == 0
+    (files / "second").unlink()
+    assert Runner(1, ["--timeout=0.5"], Later(2, files / "nothing")).run(groups) == 1

@@ -4,6 +4,9 @@ TEST is a file, a folder or file::test (default: tests); pytest gets ARGUMENT. F
 so what is to be left out must be told by --ignore=PATH. A process that ends makes room for the next group. The output
 of a group is printed if one of its tests failed; the reasons of skipped tests, and the sum, are printed at the end.
 
+With --twice the tests run in pure Python (KWIRE_IMPL=python) afterwards, except those of --once PATH. With --later
+PROCESSES FILE so many processes run from when the file FILE exists, so that they take the place of other programs.
+
 With pytest-xdist every process collects all tests, and reports each of them to the first process: of 13,600 short tests
 that was 40 % of the CPU time.
 """
@@ -11,6 +14,7 @@ that was 40 % of the CPU time.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import signal
 import subprocess
@@ -24,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PATIENCE_SECONDS = 2.0  # for processes that got the signal, too
-_GROUPS_OF_A_PROCESS = 3  # so that the last group is short
+_LOOK_SECONDS = 1.0  # for the file of --later
+_GROUPS_OF_A_PROCESS = 2  # so that the last group is short
 _IGNORE = "--ignore="
 _SUM = re.compile(r"^(?:=+ )?((?:no tests|\d+[ /]).*) in \d+\.\d+s\b")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)\b")
@@ -60,17 +65,28 @@ def _file(test: str) -> Path:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Tests that one process runs, perhaps in pure Python."""
+
+    tests: Sequence[str]
+    is_in_python: bool = False
+
+    def __str__(self) -> str:
+        others = f" and {len(self.tests) - 1} more" if self.tests[1:] else ""
+        return f"{self.tests[0]}{others}{', in pure Python' * self.is_in_python}"
+
+
+@dataclass(frozen=True)
 class Ended:
     """What pytest printed about a group."""
 
-    group: Sequence[str]
+    group: Group
     seconds: float
     code: int
     output: str
 
     def __str__(self) -> str:
-        others = f" and {len(self.group) - 1} more" if self.group[1:] else ""
-        return f"{self.group[0]}{others}: {_shown(self.counts())} in {self.seconds:.0f} s"
+        return f"{self.group}: {_shown(self.counts())} in {self.seconds:.0f} s"
 
     @property
     def has_failed(self) -> bool:
@@ -96,19 +112,37 @@ def _shown(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items() if name != "deselected") or "no tests"
 
 
+@dataclass(frozen=True)
+class Later:
+    """How many processes run at once from when a file exists."""
+
+    processes: int
+    file: Path
+
+
 class Runner:
-    """Runs groups, each in a process of its own, `processes` at once.
+    """Runs groups, each in a process of its own, `processes` at once, and perhaps more `later`.
 
     What stops the runner stops its processes: Ctrl-C in a terminal reaches them anyway, a signal to it alone does not.
     """
 
-    def __init__(self, processes: int, arguments: Sequence[str]) -> None:
+    def __init__(self, processes: int, arguments: Sequence[str], later: Later | None = None) -> None:
         self._arguments = arguments
         self._running: set[subprocess.Popen[str]] = set()
-        self._pool = ThreadPoolExecutor(processes)
+        self._pool = ThreadPoolExecutor(max(processes, later.processes if later else 0))
         self._stopped = threading.Event()
+        self._free = threading.Semaphore(processes)
+        if later is not None and later.processes > processes:
+            more = later.processes - processes
+            threading.Thread(target=self._free_more, args=(more, later.file), daemon=True).start()
 
-    def run(self, groups: Sequence[Sequence[str]]) -> int:
+    def _free_more(self, count: int, file: Path) -> None:
+        while not file.exists():
+            if self._stopped.wait(_LOOK_SECONDS):
+                return
+        self._free.release(count)
+
+    def run(self, groups: Sequence[Group]) -> int:
         """Run the groups; return 1 if one failed, pytest's 5 if there was no test, else 0.
 
         With pytest's -x no further group begins after a failure.
@@ -140,21 +174,25 @@ class Runner:
             raise
         finally:
             self._pool.shutdown()
+            self._stopped.set()
         for line in skipped:
             print(line)
         print(f"{_shown(total)} in {time.monotonic() - began:.0f} s", flush=True)
         has_run = any(count for name, count in total.items() if name not in ("deselected", "warning"))
         return 1 if failed else 0 if has_run else _NO_TESTS
 
-    def _run_group(self, group: Sequence[str]) -> Ended | None:
-        if self._stopped.is_set():
-            return None
+    def _run_group(self, group: Group) -> Ended | None:
+        with self._free:
+            return None if self._stopped.is_set() else self._run_pytest(group)
+
+    def _run_pytest(self, group: Group) -> Ended:
         began = time.monotonic()
         # The cache plugin would write what failed last in each group over that of the others.
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *self._arguments, *group]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *self._arguments, *group.tests]
+        environment = {**os.environ, "KWIRE_IMPL": "python"} if group.is_in_python else None
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace",
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace",
         ) as process:  # fmt: skip
             self._running.add(process)
             output, _ = process.communicate()
@@ -180,15 +218,26 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="grouped_tests", description=__doc__, allow_abbrev=False)
     parser.add_argument("processes", type=_from_1)
     parser.add_argument("tests", nargs="*", metavar="TEST")
+    parser.add_argument("--twice", action="store_true")
+    parser.add_argument("--once", action="append", default=[], metavar="PATH")
+    parser.add_argument("--later", nargs=2, metavar=("PROCESSES", "FILE"))
     options = parser.parse_args(words[:split])
+    try:
+        later = Later(_from_1(options.later[0]), Path(options.later[1])) if options.later else None
+    except ValueError:
+        parser.error(f"--later: {options.later[0]} is no number of processes")
     for test in options.tests:
         if not _file(test).exists():
             parser.error(f"there is no {_file(test)}")
     ignored = [one.removeprefix(_IGNORE) for one in arguments if one.startswith(_IGNORE)]
-    groups = groups_of(files_of(options.tests, ignored), options.processes * _GROUPS_OF_A_PROCESS)
+    count = max(options.processes, later.processes if later else 0) * _GROUPS_OF_A_PROCESS
+    groups = [Group(tests) for tests in groups_of(files_of(options.tests, ignored), count)]
+    if options.twice:
+        again = groups_of(files_of(options.tests, [*ignored, *options.once]), count)
+        groups += [Group(tests, is_in_python=True) for tests in again]
     signal.signal(signal.SIGTERM, _stop)
     try:
-        return Runner(options.processes, arguments).run(groups)
+        return Runner(options.processes, arguments, later).run(groups)
     except KeyboardInterrupt:
         return 130
 
