@@ -233,3 +233,13 @@ def test_two_commands_in_a_new_checkout_make_one_environment(checkout: Path) -> 
         print(file=first.stdin, flush=True)
         assert second.communicate()[0] == ""
     assert (first.returncode, second.returncode) == (0, 0)
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="without flock (macOS) tools/env does not wait")
+def test_a_daemon_does_not_keep_the_lock_under_which_it_was_started(checkout: Path) -> None:
+    start = "start() { sleep 1000 >/dev/null 2>&1 & echo $!; }"
+    script = f"cd {checkout}; . tools/env; {start}; one_at_a_time engine start; one_at_a_time engine echo free"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
+    pid, free = done.stdout.split()
+    os.kill(int(pid), signal.SIGKILL)
+    assert (free, done.stderr) == ("free", "")
