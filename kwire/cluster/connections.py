@@ -204,7 +204,7 @@ class Connections:
         }
         # The sessions that take requests. A probe is never among them.
         self.ready: defaultdict[Purpose, dict[int, Session]] = defaultdict(dict)
-        self.last_failure: dict[int, KwireError] = {}  # of a node, until a connection to it is ready
+        self.last_failure: dict[int, KwireError] = {}  # of a node, until it has responded to a request
         self._counters: defaultdict[int, BrokerCounters] = defaultdict(BrokerCounters)
         self._features: dict[str, int] = {}
         self._cluster_id: str | None = None
@@ -224,6 +224,16 @@ class Connections:
     def has_ready(self) -> bool:
         """Return whether any broker can take a request now."""
         return any(self.ready.values())
+
+    @property
+    def has_responsive(self) -> bool:
+        """Return whether any broker that can take a request has responded to one.
+
+        A broker may let everybody connect and then close each connection at its first request.
+        """
+        return any(
+            self._connections[node, purpose].has_responded for purpose, nodes in self.ready.items() for node in nodes
+        )
 
     def is_started(self, node: int, purpose: Purpose) -> bool:
         return (node, purpose) in self._connections
@@ -451,6 +461,7 @@ class Connections:
             match event:
                 case ResponseReceived():
                     connection.has_responded = True
+                    self.last_failure.pop(node, None)
                     connection.counters.latency[type(event.request).__name__].observe(now - event.sent_at)
                     if connection.handshake is HandshakeMode.PROBE:
                         self._probes.succeeded(self.addresses[node], connection.handshake)
@@ -479,7 +490,9 @@ class Connections:
             self._features.update(connection.session.features)
             if connection.handshake is HandshakeMode.API_VERSIONS:
                 self._probes.succeeded(self.addresses[node], connection.handshake, connection.session.api_versions)
-            self.last_failure.pop(node, None)
+            failure = self.last_failure.get(node)
+            if failure is not None and not failure.is_retriable:
+                del self.last_failure[node]  # it was refused before, and is accepted now
             events.insert(0, NodeReady(node, purpose))
         return events
 

@@ -115,10 +115,10 @@ class ClusterView:
 
     @property
     def connection_error(self) -> KwireError | None:
-        if self._connections.has_ready:
-            return None
         failures = self._connections.last_failure
-        return failures[next(reversed(failures))] if failures else None
+        if not failures or self._connections.has_responsive:
+            return None
+        return failures[next(reversed(failures))]
 
     @property
     def has_fatal_error(self) -> bool:

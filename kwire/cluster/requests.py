@@ -134,7 +134,7 @@ class ClusterView(Protocol):
 
     @property
     def connection_error(self) -> KwireError | None:
-        """Return the newest failure while no broker can be reached, else None."""
+        """Return the newest failure as long as no broker responds, else None."""
         ...
 
     @property

@@ -383,6 +383,29 @@ def test_no_broker_at_all_is_a_timeout_that_names_the_last_failure() -> None:
     assert isinstance(outcome[0].__cause__, ConnectError)
 
 
+def test_brokers_that_close_each_connection_at_its_first_request_have_failed_all_the_time() -> None:
+    """Such a connection is ready before: a timeout that comes then names the failure, too."""
+    world = World()
+    for host in world.hosts.values():
+        host.closes_on_requests = True
+    view, seen, outcomes = world.net.loop.view("general"), list[KwireError | None](), [world.call(ToAny())]
+
+    def look() -> bool:
+        if outcomes[-1]:
+            outcomes.append(world.call(ToAny()))
+        seen.append(view.connection_error)
+        return len(outcomes) > 4
+
+    world.net.run(lambda: view.connection_error)
+    world.net.run(look)
+    assert {type(error) for error in seen} == {DisconnectedError}
+    for host in world.hosts.values():
+        host.closes_on_requests = False
+    world.net.run(lambda: outcomes[-1])
+    assert isinstance(outcomes[-1][0], InitProducerIdResponse)
+    assert view.connection_error is None
+
+
 @pytest.mark.parametrize("cause", [AuthenticationError("wrong password"), NotKafkaError("HTTP")])
 def test_a_permanent_bootstrap_error_ends_the_wait(cause: Any) -> None:
     world = World(bootstrap="host-1:9092,host-2:9092")
