@@ -29,7 +29,7 @@ from pathlib import Path
 
 _PATIENCE_SECONDS = 2.0  # for processes that got the signal, too
 _LOOK_SECONDS = 1.0  # for the file of --later
-_GROUPS_OF_A_PROCESS = 2  # so that the last group is short
+_GROUPS_OF_A_PROCESS = 3  # so that the last group is short
 _IGNORE = "--ignore="
 _SUM = re.compile(r"^(?:=+ )?((?:no tests|\d+[ /]).*) in \d+\.\d+s\b")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)\b")
@@ -230,11 +230,15 @@ def main(words: Sequence[str]) -> int:
         if not _file(test).exists():
             parser.error(f"there is no {_file(test)}")
     ignored = [one.removeprefix(_IGNORE) for one in arguments if one.startswith(_IGNORE)]
-    count = max(options.processes, later.processes if later else 0) * _GROUPS_OF_A_PROCESS
-    groups = [Group(tests) for tests in groups_of(files_of(options.tests, ignored), count)]
-    if options.twice:
+    processes = max(options.processes, later.processes if later else 0)
+    count = processes * _GROUPS_OF_A_PROCESS
+    files = files_of(options.tests, ignored)
+    if options.twice:  # the second groups fill the gaps that the first leave
         again = groups_of(files_of(options.tests, [*ignored, *options.once]), count)
+        groups = [Group(tests) for tests in groups_of(files, processes)]
         groups += [Group(tests, is_in_python=True) for tests in again]
+    else:
+        groups = [Group(tests) for tests in groups_of(files, count)]
     signal.signal(signal.SIGTERM, _stop)
     try:
         return Runner(options.processes, arguments, later).run(groups)
