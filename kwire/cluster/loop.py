@@ -559,8 +559,11 @@ class EventLoop:
         if isinstance(error, NodeError) and pending.may_retry and not is_over:
             self._back_off(pending, error, self._now)
             self._waiting.append(pending)
-        else:
-            self._finish(pending, error)
+            return
+        if isinstance(error, RequestTimeoutError) and pending.last_error is not None:
+            # The last of several attempts had only the time that was left.
+            error = timeout_error(error.message, pending.last_error, remedy=error.remedy, **error.where)
+        self._finish(pending, error)
 
     def _is_over(self, pending: PendingRequest) -> bool:
         return self._is_closed or (pending.client is not None and pending.client.has_left)

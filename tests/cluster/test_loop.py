@@ -406,6 +406,20 @@ def test_brokers_that_close_each_connection_at_its_first_request_have_failed_all
     assert view.connection_error is None
 
 
+def test_a_timeout_after_a_failed_attempt_names_that() -> None:
+    """The last attempt has only the time that is left, which alone says little."""
+    world = World()
+    world.hosts[1].closes_on_requests = True
+    outcome = world.call(ToAny(), timeout_ms=2_000, may_retry=True)
+    world.net.run(lambda: world.net.loop.view("general").connection_error)
+    world.hosts[1].closes_on_requests = False
+    world.silent |= {InitProducerIdRequest, MetadataRequest}
+    world.net.run(lambda: outcome, seconds=3.0)
+    assert isinstance(outcome[0], RequestTimeoutError)
+    assert isinstance(outcome[0].__cause__, DisconnectedError)
+    assert "the last failure was: the peer closed the connection" in str(outcome[0])
+
+
 @pytest.mark.parametrize("cause", [AuthenticationError("wrong password"), NotKafkaError("HTTP")])
 def test_a_permanent_bootstrap_error_ends_the_wait(cause: Any) -> None:
     world = World(bootstrap="host-1:9092,host-2:9092")

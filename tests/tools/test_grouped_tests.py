@@ -168,3 +168,11 @@ def test_more_processes_run_when_the_file_exists(files: Path) -> None:
     assert Runner(1, [], Later(2, files / "go")).run(groups) == 0
     (files / "second").unlink()
     assert Runner(1, ["--timeout=0.5"], Later(2, files / "nothing")).run(groups) == 1
+
+
+def test_groups_begin_in_order(files: Path) -> None:
+    text = "def test_it(): print({!r}, file=open('order', 'a'))\n"
+    names = ["first", "second", "third", "fourth"]
+    groups = write(files, **{name: text.format(name) for name in names})
+    assert Runner(1, [], Later(2, files / "nothing")).run(groups) == 0
+    assert (files / "order").read_text().split() == names

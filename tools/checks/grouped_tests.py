@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from pathlib import Path
 
 _PATIENCE_SECONDS = 2.0  # for processes that got the signal, too
 _LOOK_SECONDS = 1.0  # for the file of --later
-_GROUPS_OF_A_PROCESS = 3  # so that the last group is short
+_GROUPS_OF_A_PROCESS = 2  # so that the last group is short
 _IGNORE = "--ignore="
 _SUM = re.compile(r"^(?:=+ )?((?:no tests|\d+[ /]).*) in \d+\.\d+s\b")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)\b")
@@ -150,7 +150,8 @@ class Runner:
         began = time.monotonic()
         is_brief = any(map(_EXIT_FIRST.fullmatch, self._arguments))
         total, skipped, failed = Counter[str](), list[str](), False
-        waiting = [self._pool.submit(self._run_group, group) for group in groups]
+        left = deque(groups)
+        waiting = [self._pool.submit(self._run_next, left) for _ in groups]
         try:
             for number, future in enumerate(as_completed(waiting), 1):
                 ended = future.result()
@@ -181,9 +182,9 @@ class Runner:
         has_run = any(count for name, count in total.items() if name not in ("deselected", "warning"))
         return 1 if failed else 0 if has_run else _NO_TESTS
 
-    def _run_group(self, group: Group) -> Ended | None:
-        with self._free:
-            return None if self._stopped.is_set() else self._run_pytest(group)
+    def _run_next(self, left: deque[Group]) -> Ended | None:
+        with self._free:  # and only then take a group, as they begin in order
+            return None if self._stopped.is_set() else self._run_pytest(left.popleft())
 
     def _run_pytest(self, group: Group) -> Ended:
         began = time.monotonic()
@@ -230,15 +231,11 @@ def main(words: Sequence[str]) -> int:
         if not _file(test).exists():
             parser.error(f"there is no {_file(test)}")
     ignored = [one.removeprefix(_IGNORE) for one in arguments if one.startswith(_IGNORE)]
-    processes = max(options.processes, later.processes if later else 0)
-    count = processes * _GROUPS_OF_A_PROCESS
-    files = files_of(options.tests, ignored)
-    if options.twice:  # the second groups fill the gaps that the first leave
+    count = max(options.processes, later.processes if later else 0) * _GROUPS_OF_A_PROCESS
+    groups = [Group(tests) for tests in groups_of(files_of(options.tests, ignored), count)]
+    if options.twice:
         again = groups_of(files_of(options.tests, [*ignored, *options.once]), count)
-        groups = [Group(tests) for tests in groups_of(files, processes)]
         groups += [Group(tests, is_in_python=True) for tests in again]
-    else:
-        groups = [Group(tests) for tests in groups_of(files, count)]
     signal.signal(signal.SIGTERM, _stop)
     try:
         return Runner(options.processes, arguments, later).run(groups)
