@@ -139,7 +139,7 @@ def consume(bootstrap: str, options: dict[str, Any]) -> None:
         while time.monotonic() < until:
             consumer.poll(timeout=0.5)
         # What may pass by itself does not end a poll; a call with a timeout says why it fails.
-        consumer.end_offsets([("t", 0)], timeout=4)
+        consumer.end_offsets([("t", 0)], timeout=1)
 
 
 @pytest.mark.slow
