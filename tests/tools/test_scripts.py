@@ -237,7 +237,8 @@ def test_two_commands_in_a_new_checkout_make_one_environment(checkout: Path) -> 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="without flock (macOS) tools/env does not wait")
 def test_a_daemon_does_not_keep_the_lock_under_which_it_was_started(checkout: Path) -> None:
-    start = "start() { sleep 1000 >/dev/null 2>&1 & echo $!; }"
+    # It is bash itself: a program would have closed what bash puts aside.
+    start = "start() { (exec >/dev/null 2>&1; kill -STOP $BASHPID) & echo $!; }"
     script = f"cd {checkout}; . tools/env; {start}; one_at_a_time engine start; one_at_a_time engine echo free"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
     pid, free = done.stdout.split()
