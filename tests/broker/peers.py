@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,8 +23,10 @@ import aiokafka
 import confluent_kafka
 import kafka as kafka
 import kafka.admin
+from brokers.jars import fetch_jars
 
 from tests.conftest import missing
+from tests.java_program import java_command
 
 Item = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
@@ -202,15 +203,11 @@ class Console:
     def __init__(self, version: str = "4.3.1") -> None:
         if shutil.which("java") is None or shutil.which("mvn") is None:
             missing("java and mvn are needed: tools/env java maven")
-        fetched = subprocess.run(
-            [sys.executable, str(ROOT / "tools" / "jars"), "kafka", version],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if fetched.returncode:
-            missing(f"kafka {version} could not be fetched: {fetched.stderr.strip()}")
+        try:
+            self.java = java_command(fetch_jars("kafka", version))
+        except SystemExit as error:
+            missing(f"kafka {version} could not be fetched: {error}")
         self.version = tuple(int(part) for part in version.split("."))
-        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        self.java = ["java", *options, "-cp", f"{fetched.stdout.strip()}/*"]
 
     def write(self, bootstrap: str, topic: str, items: Sequence[Item], *, codec: str, idempotent: bool) -> None:
         new = self.version >= (4,)
@@ -296,7 +293,14 @@ def built_go(source: Path, name: str) -> str:
     if go is None:
         missing("go is not on PATH: tools/env go")
     built = ROOT / ".cache" / name
-    done = subprocess.run([go, "build", "-o", str(built), "."], cwd=source, capture_output=True, text=True, check=False)
+    # A test builds these once and runs them for seconds: half the work is inlining, debug information, collecting the
+    # compiler's garbage, and cgo.
+    options = ["-ldflags=-s -w", "-gcflags=all=-l -dwarf=false"]
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOGC": "800"}
+    done = subprocess.run(
+        [go, "build", *options, "-o", str(built), "."], cwd=source, env=environment, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return str(built)
 

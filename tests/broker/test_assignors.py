@@ -195,7 +195,7 @@ def kafka_id(id: UUID) -> str:
 @pytest.fixture(scope="module")
 def oracle() -> Iterator[JavaProgram]:
     """Return Kafka 4.3.1's assignors in a Java program."""
-    program = JavaProgram(f"{fetch_jars('kafka', '4.3.1')}/*", Path(__file__).with_name("AssignorOracle.java"))
+    program = JavaProgram(fetch_jars("kafka", "4.3.1"), Path(__file__).with_name("AssignorOracle.java"))
     yield program
     program.close()
 

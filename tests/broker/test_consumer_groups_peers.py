@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -13,7 +14,8 @@ from brokers.jars import fetch_jars
 from kwire import Producer
 from kwire.broker import Cluster
 from tests.broker.conftest import StartCluster
-from tests.broker.peers import PATIENCE_SECONDS, ROOT
+from tests.broker.peers import PATIENCE_SECONDS
+from tests.java_program import java_command
 
 PARTITIONS, RECORDS = 4, 400
 
@@ -33,12 +35,9 @@ def filled(start: StartCluster, **options: Any) -> Cluster:
 def test_java_members_of_both_protocols_share_a_group(start: StartCluster, version: str | None) -> None:
     """One member after another: alone, with a pattern, static and back, a classic one; then down and up again."""
     cluster = filled(start, version=version, consumer_group_session_timeout_ms=3000)
-    class_path = f"{fetch_jars('kafka-clients', '4.4.0')}/*"
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path]
-    program = ROOT / "tests" / "broker" / "ConsumerGroups.java"
-    ran = subprocess.run(
-        [*command, str(program), cluster.bootstrap, str(RECORDS)], capture_output=True, text=True, check=False
-    )
+    program = Path(__file__).with_name("ConsumerGroups.java")
+    command = java_command(fetch_jars("kafka-clients", "4.4.0"), str(program), cluster.bootstrap, str(RECORDS))
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     *steps, events = ran.stdout.splitlines()
     assert steps == [

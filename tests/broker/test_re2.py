@@ -111,7 +111,7 @@ def random_pattern(random: Random, depth: int = 3) -> str:
 @pytest.fixture(scope="module")
 def oracle() -> Iterator[JavaProgram]:
     """Return RE2/J 1.8 in a Java program."""
-    program = JavaProgram(f"{fetch_jars('kafka', '4.3.1')}/*", Path(__file__).with_name("AssignorOracle.java"))
+    program = JavaProgram(fetch_jars("kafka", "4.3.1"), Path(__file__).with_name("AssignorOracle.java"))
     yield program
     program.close()
 

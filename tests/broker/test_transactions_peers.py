@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import aiokafka
 import aiokafka.errors
@@ -20,7 +21,8 @@ from brokers.jars import fetch_jars
 from kwire.broker import Cluster
 from kwire.protocol import ApiKey
 from tests.broker.conftest import StartCluster
-from tests.broker.peers import PATIENCE_SECONDS, ROOT, Confluent, kafka, leaks, run
+from tests.broker.peers import PATIENCE_SECONDS, Confluent, kafka, leaks, run
+from tests.java_program import java_command
 
 PARTITIONS = 3
 STEPS = ("commit", "abort", "commit")
@@ -130,9 +132,8 @@ def by_aiokafka(bootstrap: str) -> bool:
 
 def by_java(bootstrap: str) -> bool:
     jars = fetch_jars("kafka-clients", "4.4.0")
-    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    source = str(ROOT / "tests" / "broker" / "Transactions.java")
-    raised, *seen = run(["java", *options, "-cp", f"{jars}/*", source, bootstrap, "tx"]).splitlines()
+    source = str(Path(__file__).with_name("Transactions.java"))
+    raised, *seen = run(java_command(jars, source, bootstrap, "tx")).splitlines()
     assert seen == [value.format(0) for value in COMMITTED]
     return raised == "fenced"
 

@@ -9,21 +9,18 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from brokers.jars import fetch_jars
 
 from tests.java_program import JavaProgram
 
 RELEASES = ("4.4.0", "3.9.1", "2.8.2")  # newest first
-_ROOT = Path(__file__).parents[2]
-_TIMEOUT_S = 300
 _programs: list[JavaProgram] = []
 
 
@@ -48,15 +45,10 @@ def jars(release: str) -> Sequence[Path]:
 
 def _fetched(artifact: str, release: str) -> Path:
     needed("mvn")
-    command = [sys.executable, str(_ROOT / "tools" / "jars"), artifact, release]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    if done.returncode:
-        unavailable(f"{artifact} {release} could not be fetched: {done.stderr.strip()}")
-    return Path(done.stdout.strip())
-
-
-def class_path(release: str) -> str:
-    return os.pathsep.join(f"{folder}/*" for folder in jars(release))
+    try:
+        return fetch_jars(artifact, release)
+    except SystemExit as error:
+        unavailable(f"{artifact} {release} could not be fetched: {error}")
 
 
 def needed(program: str) -> str:
@@ -64,11 +56,10 @@ def needed(program: str) -> str:
     path = shutil.which(program)
     if path is None:
         unavailable(f"{program} is not on PATH: tools/env java maven")
-    assert path
     return path
 
 
-def unavailable(reason: str) -> None:
+def unavailable(reason: str) -> NoReturn:
     """Skip the test; in CI, fail it."""
     if os.environ.get("CI"):
         pytest.fail(reason)
@@ -188,7 +179,7 @@ def filtered(release: str, program: str, lines: Sequence[str]) -> list[str]:
 @functools.cache
 def _program(release: str, program: str) -> JavaProgram:
     needed("java")
-    _programs.append(JavaProgram(class_path(release), Path(__file__).with_name(program)))
+    _programs.append(JavaProgram(jars(release), Path(__file__).with_name(program)))
     return _programs[-1]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tracemalloc
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
@@ -12,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from brokers.jars import fetch_jars
 
 from kwire.consumer import offset_map
 from kwire.consumer.offset_map import UnreadableOffsetMap, decode_offset_map, encode_offset_map
@@ -20,7 +19,6 @@ from kwire.records.compression import Compression, compress
 from tests.java_program import JavaProgram
 
 VERSION = "0.5.3.3"
-_JARS = Path(__file__).resolve().parents[2] / "tools" / "jars"
 
 # Metadata that Confluent's encoder 0.5.3.3 makes for base 100, of which 101, 102, 105 and 106 are complete.
 COMPLETED = (range(101, 103), range(105, 107))
@@ -181,11 +179,8 @@ def test_without_a_zstd_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def confluent() -> Iterator[JavaProgram]:
-    command = [sys.executable, str(_JARS), "parallel-consumer-core", VERSION]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    folder = done.stdout.strip().splitlines()[-1]
-    program = JavaProgram(f"{folder}/*", Path(__file__).with_name("OffsetMapOracle.java"))
+    jars = fetch_jars("parallel-consumer-core", VERSION)
+    program = JavaProgram(jars, Path(__file__).with_name("OffsetMapOracle.java"))
     yield program
     program.close()
 

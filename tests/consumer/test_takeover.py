@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from brokers.jars import fetch_jars
 
 import kwire
 from kwire.broker import Cluster
 from kwire.consumer.processor import Processor
 from tests.consumer.test_offset_map import VERSION
 from tests.consumer.test_processor import Recorder, committed, consumer_of, fill
+from tests.java_program import java_command
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
-_ROOT = Path(__file__).resolve().parents[2]
-_PROGRAM = Path(__file__).with_name("ParallelConsumerTakeover.java")
 COUNT, STUCK = 20, 5
 
 pytestmark = pytest.mark.live
-
-
-@pytest.fixture(scope="module")
-def class_path() -> str:
-    command = [sys.executable, str(_ROOT / "tools" / "jars"), "parallel-consumer-core", VERSION]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
-    return f"{done.stdout.strip().splitlines()[-1]}/*"
 
 
 @pytest.fixture
@@ -38,16 +30,18 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-def confluent(class_path: str, cluster: Cluster, count: int, stuck: int = -1) -> list[int]:
+def confluent(cluster: Cluster, count: int, stuck: int = -1) -> list[int]:
     """Process `count` records with Confluent's Parallel Consumer; return their offsets."""
-    command = ["java", "-cp", class_path, str(_PROGRAM), cluster.bootstrap, "orders", "g", str(count), str(stuck)]
+    program = Path(__file__).with_name("ParallelConsumerTakeover.java")
+    arguments = [cluster.bootstrap, "orders", "g", str(count), str(stuck)]
+    command = java_command(fetch_jars("parallel-consumer-core", VERSION), str(program), *arguments)
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     last = (done.stdout.strip().splitlines() or [""])[-1]
     assert last.startswith("done ["), done.stdout[-1000:] + done.stderr[-2000:]
     return sorted(int(offset) for offset in last.removeprefix("done [").removesuffix("]").split(", "))
 
 
-def test_confluents_consumer_goes_on_where_kwire_ended(class_path: str, cluster: Cluster) -> None:
+def test_confluents_consumer_goes_on_where_kwire_ended(cluster: Cluster) -> None:
     release, seen = threading.Event(), set[int]()
 
     def stick(record: kwire.ConsumerRecord) -> None:
@@ -64,12 +58,12 @@ def test_confluents_consumer_goes_on_where_kwire_ended(class_path: str, cluster:
     thread.join(PATIENCE_SECONDS)
     release.set()
     assert committed(cluster) == {0: STUCK}
-    assert confluent(class_path, cluster, 1) == [STUCK]
+    assert confluent(cluster, 1) == [STUCK]
     assert committed(cluster) == {0: COUNT}
 
 
-def test_kwire_goes_on_where_confluents_consumer_ended(class_path: str, cluster: Cluster) -> None:
-    assert len(confluent(class_path, cluster, COUNT - 1, STUCK)) == COUNT - 1
+def test_kwire_goes_on_where_confluents_consumer_ended(cluster: Cluster) -> None:
+    assert len(confluent(cluster, COUNT - 1, STUCK)) == COUNT - 1
     assert committed(cluster) == {0: STUCK}
     recorder = Recorder(1)
     recorder.run(consumer_of(cluster))

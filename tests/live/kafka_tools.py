@@ -53,7 +53,7 @@ class KafkaTools:
 
 @contextmanager
 def kafka_tools() -> Iterator[KafkaTools]:
-    program = JavaProgram(f"{fetch_jars('kafka', NEWEST)}/*", Path(__file__).with_name("KafkaTools.java"))
+    program = JavaProgram(fetch_jars("kafka", NEWEST), Path(__file__).with_name("KafkaTools.java"))
     try:
         yield KafkaTools(program)
     finally:

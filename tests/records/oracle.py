@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from brokers.jars import fetch_jars
 
 from kwire.records import NO_LEADER_EPOCH, Record
 from kwire.records.rows import NewRecord
@@ -16,21 +17,18 @@ from .cases import APPENDED, Case
 VERSIONS = ("3.9.1", "4.4.0")
 _HERE = Path(__file__).resolve().parent
 _SOURCE = _HERE / "RecordsOracle.java"
-_JARS = _HERE.parents[1] / "tools" / "jars"
 
 
 class Oracle:
     """A version of kafka-clients; Maven downloads missing jars. The caller closes it."""
 
     def __init__(self, version: str, scratch: Path) -> None:
-        done = subprocess.run([_JARS, "kafka-clients", version], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
         source = scratch / "RecordsOracle.java"
         text = _SOURCE.read_text()
         if version.startswith("4.4"):
             text = re.sub(r"(import org\.apache\.kafka\.common\.record\.)(?!TimestampType)", r"\1internal.", text)
         source.write_text(text)
-        self._program = JavaProgram(f"{done.stdout.strip().splitlines()[-1]}/*", source)
+        self._program = JavaProgram(fetch_jars("kafka-clients", version), source)
 
     def ask(self, requests: Iterable[str]) -> list[list[str]]:
         """Return the fields of each response."""

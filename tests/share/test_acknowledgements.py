@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
+from brokers.jars import fetch_jars
 
 from kwire.share.acknowledgements import Acknowledgements, AcknowledgeType, contiguous
 from tests.java_program import JavaProgram
 
-_HERE = Path(__file__).resolve().parent
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 
 # (offset, type) runs -> batches: what Kafka 4.4 makes of them, see the test on Kafka below.
@@ -83,11 +82,8 @@ def test_neighbours_form_ranges() -> None:
 
 @pytest.fixture(scope="module", params=["4.3.1", "4.4.0"])
 def kafka(request: pytest.FixtureRequest) -> Iterator[JavaProgram]:
-    jars = _HERE.parents[1] / "tools" / "jars"
-    done = subprocess.run([jars, "kafka-clients", request.param], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    class_path = f"{done.stdout.strip().splitlines()[-1]}/*"
-    with closing(JavaProgram(class_path, _HERE / "AcknowledgementsOracle.java")) as program:
+    jars = fetch_jars("kafka-clients", request.param)
+    with closing(JavaProgram(jars, Path(__file__).with_name("AcknowledgementsOracle.java"))) as program:
         yield program
 
 

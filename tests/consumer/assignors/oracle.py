@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from brokers.jars import fetch_jars
 
 from tests.consumer.assignors.cases import Case
 from tests.java_program import JavaProgram
 
 VERSION = "4.4.0"
-_HERE = Path(__file__).resolve().parent
-_JARS = _HERE.parents[2] / "tools" / "jars"
 
 
 def open_oracle() -> JavaProgram:
     """Return the program; Maven downloads missing jars. Close it."""
-    done = subprocess.run([_JARS, "kafka-clients", VERSION], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return JavaProgram(f"{done.stdout.strip().splitlines()[-1]}/*", _HERE / "AssignorOracle.java")
+    return JavaProgram(fetch_jars("kafka-clients", VERSION), Path(__file__).with_name("AssignorOracle.java"))
 
 
 def ask(program: JavaProgram, cases: Iterable[Case]) -> list[dict[str, Any]]:
