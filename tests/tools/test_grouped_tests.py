@@ -32,6 +32,7 @@ CRASH = "import os\ndef test_crash(): os._exit(0)\n"
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder that is the working directory, outside of the project and its pytest options."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # half of the time of a small test is to import plugins
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -ra\n")
     return tmp_path
 
