@@ -60,6 +60,7 @@ func config(version sarama.KafkaVersion) *sarama.Config {
 }
 
 func main() {
+	sarama.Logger = log.Default() // on stderr, for a walk that fails
 	brokers := strings.Split(os.Args[1], ",")
 	version := sarama.V4_0_0_0
 	admin, err := sarama.NewClusterAdmin(brokers, config(version))
@@ -287,8 +288,10 @@ func join(brokers []string, version sarama.KafkaVersion, admin sarama.ClusterAdm
 			go func() {
 				defer running.Done()
 				for ctx.Err() == nil {
-					if err := joined.Consume(ctx, []string{topic}, one); err != nil {
-						return
+					// It ends with each rebalance, and with an error where the coordinator is busy: join again.
+					if err := joined.Consume(ctx, []string{topic}, one); err != nil && ctx.Err() == nil {
+						log.Printf("group %s: %v", group, err)
+						time.Sleep(100 * time.Millisecond)
 					}
 				}
 			}()
