@@ -145,9 +145,13 @@ def test_ctrl_c_ends_what_runs_beside_the_tests(copy: Path) -> None:
         wait_until(lambda: not Path("/proc", path.read_text().strip()).exists())  # noqa: B023
 
 
-def test_a_program_that_is_missing_ends_what_runs_beside(copy: Path) -> None:
+@pytest.mark.parametrize("starts_one_more", [False, True])
+def test_a_program_that_is_missing_ends_what_runs_beside(copy: Path, starts_one_more: bool) -> None:
     for name in ("mypy", "python"):
         write_program(copy / "bin" / name, f"echo $$ >>{name}.pids; exec sleep 1000\n")
+    if starts_one_more:  # after the signal, as bash may
+        ending = "sleep 1000 >/dev/null 2>&1 & echo $! >>mypy.pids; exit"
+        write_program(copy / "bin" / "mypy", f"trap '{ending}' TERM; echo $$ >>mypy.pids; sleep 1000 & wait\n")
     waiting = "until [ -s mypy.pids ] && [ -s python.pids ]; do :; done"
     need = f'need() {{ [[ "$*" != *kerberos* ]] || {{ {waiting}; exit 3; }}; }}'
     (copy / "tools" / "env").write_text(f"{need}\nfind_python() {{ echo python; }}\n")
