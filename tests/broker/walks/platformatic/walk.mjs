@@ -33,7 +33,7 @@ async function attempt(step, action, view = () => null) {
 const admin = new Admin(options);
 
 async function administer() {
-  const create = { topics: [topic], partitions: 4, replicas: 1, configs: [{ name: "retention.ms", value: "86400000" }] };
+  const create = { topics: [topic], partitions: 4, replicas: 1, configs: [{ name: "retention.ms", value: "1000000000000" }] };
   await attempt("create", () => admin.createTopics(create), (made) => made.map((one) => [one.name, one.partitions]));
   await attempt("create it again", () => admin.createTopics(create));
   await attempt("too many replicas", () => admin.createTopics({ topics: ["bad"], partitions: 1, replicas: 9 }));
@@ -43,7 +43,7 @@ async function administer() {
   await attempt("shrink", () => admin.createPartitions({ topics: [{ name: topic, count: 2, assignments: null }] }));
   const resource = { resourceType: 2, resourceName: topic };
   const set = (name, value) => ({ resources: [{ ...resource, configs: [{ name, value, configOperation: 0 }] }] });
-  await attempt("set a config", () => admin.incrementalAlterConfigs(set("retention.ms", "172800000")));
+  await attempt("set a config", () => admin.incrementalAlterConfigs(set("retention.ms", "2000000000000")));
   await attempt("set a bad config", () => admin.incrementalAlterConfigs(set("retention.ms", "much")));
   await attempt(
     "describe configs",

@@ -75,7 +75,7 @@ func main() {
 }
 
 func administer(admin sarama.ClusterAdmin) {
-	retention := "86400000"
+	retention := "1000000000000"
 	detail := &sarama.TopicDetail{NumPartitions: 3, ReplicationFactor: 1, ConfigEntries: map[string]*string{"retention.ms": &retention}}
 	say("create topic", nil, admin.CreateTopic(topic, detail, false))
 	say("create it again", nil, admin.CreateTopic(topic, detail, false))
@@ -96,7 +96,7 @@ func administer(admin sarama.ClusterAdmin) {
 		found = append(found, []any{one.Name, one.Err.Error(), len(one.Partitions), one.IsInternal})
 	}
 	say("describe topics", found, err)
-	longer := "172800000"
+	longer := "2000000000000"
 	say("alter config", nil, admin.AlterConfig(sarama.TopicResource, topic, map[string]*string{"retention.ms": &longer}, false))
 	say("alter increments", nil, admin.IncrementalAlterConfig(sarama.TopicResource, topic, map[string]sarama.IncrementalAlterConfigsEntry{
 		"cleanup.policy": {Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &[]string{"compact"}[0]},
