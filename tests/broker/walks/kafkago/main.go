@@ -75,6 +75,7 @@ func administer(ctx context.Context, client *kafka.Client) {
 	create := func(name string, partitions, replicas int, onlyValidate bool) {
 		reply, err := client.CreateTopics(ctx, &kafka.CreateTopicsRequest{ValidateOnly: onlyValidate, Topics: []kafka.TopicConfig{{
 			Topic: name, NumPartitions: partitions, ReplicationFactor: replicas,
+			// 31 years: the records are of 2023.
 			ConfigEntries: []kafka.ConfigEntry{{ConfigName: "retention.ms", ConfigValue: "1000000000000"}},
 		}}})
 		if err == nil {

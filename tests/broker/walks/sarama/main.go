@@ -75,7 +75,7 @@ func main() {
 }
 
 func administer(admin sarama.ClusterAdmin) {
-	retention := "1000000000000"
+	retention := "1000000000000" // 31 years: the records are of 2023
 	detail := &sarama.TopicDetail{NumPartitions: 3, ReplicationFactor: 1, ConfigEntries: map[string]*string{"retention.ms": &retention}}
 	say("create topic", nil, admin.CreateTopic(topic, detail, false))
 	say("create it again", nil, admin.CreateTopic(topic, detail, false))
