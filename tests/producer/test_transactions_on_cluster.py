@@ -269,7 +269,7 @@ def test_refusals_cost_a_transaction_or_the_producer_and_no_record(
 ) -> None:
     with cluster_of(protocol) as cluster:
         fault = cluster.add_fault(Refuse(code, applied=applied), api=api, after=1)
-        job = run_job(cluster, 3)
+        job = run_job(cluster, 3, options={"request_timeout_ms": 30_000})  # a late refusal is one, too
         assert (job.aborted, job.fatal) == (cost if fault.hits else (0, 0))
         assert fault.hits == int(protocol == "old" or api not in (ADD, OFFSETS))
 
