@@ -6,18 +6,17 @@ Requests and responses are in the clients' jar, the records of topics and logs i
 
 import functools
 import json
-import os
 import re
 import shutil
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import pytest
 from brokers.jars import fetch_jars
 
+from tests.conftest import missing
 from tests.java_program import JavaProgram
 
 RELEASES = ("4.4.0", "3.9.1", "2.8.2")  # newest first
@@ -48,22 +47,15 @@ def _fetched(artifact: str, release: str) -> Path:
     try:
         return fetch_jars(artifact, release)
     except SystemExit as error:
-        unavailable(f"{artifact} {release} could not be fetched: {error}")
+        missing(f"{artifact} {release} could not be fetched: {error}")
 
 
 def needed(program: str) -> str:
     """Return the path of a program that the test requires."""
     path = shutil.which(program)
     if path is None:
-        unavailable(f"{program} is not on PATH: tools/env java maven")
+        missing(f"{program} is not on PATH: tools/env java maven")
     return path
-
-
-def unavailable(reason: str) -> NoReturn:
-    """Skip the test; in CI, fail it."""
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @functools.cache

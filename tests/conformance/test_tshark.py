@@ -38,6 +38,7 @@ from kwire.records import encode_batch
 from tests.capture.captures import BROKER, CLIENT, Talk, pcap, sized, timed
 from tests.conformance import oracle
 from tests.conformance.tshark import Dissected, columns, dissect
+from tests.conftest import missing
 from tests.protocol.samples import random_message
 from tests.test_fixtures import FIXTURES
 
@@ -471,7 +472,7 @@ def record(capture: Path) -> list[int]:
                 if line.startswith("File:"):  # the capture has started
                     break
             else:
-                oracle.unavailable(f"dumpcap cannot capture: {''.join(said)}")
+                missing(f"dumpcap cannot capture: {''.join(said)}")
             talk(cluster.bootstrap)
             dumpcap.terminate()
     return ports
