@@ -7,31 +7,22 @@ line. After the line END it writes END and flushes its output.
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from brokers.java import archive, java, reading
+from brokers.java import program_command
 
 END = "==="
-
-
-def java_command(jars: Path | Sequence[Path], *words: str) -> list[str]:
-    """Return the command that runs a class, or compiles and runs a file of source code, with folders of jars."""
-    folders = [jars] if isinstance(jars, Path) else jars
-    # Programs of tests end before a second compiler, or a collector with threads of its own, is worth its start.
-    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *reading(archive(folders[0].name))]
-    return [java(), *options, "-cp", os.pathsep.join(f"{folder}/*" for folder in folders), *words]
 
 
 class JavaProgram:
     """`source` is one file; the first `ask` compiles and starts it. Close it."""
 
     def __init__(self, jars: Path | Sequence[Path], source: Path) -> None:
-        self._command = java_command(jars, str(source))
+        self._command = program_command(jars, source)
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
 

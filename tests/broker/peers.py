@@ -24,9 +24,9 @@ import confluent_kafka
 import kafka as kafka
 import kafka.admin
 from brokers.jars import fetch_jars
+from brokers.java import program_command
 
 from tests.conftest import missing
-from tests.java_program import java_command
 
 Item = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
@@ -204,7 +204,7 @@ class Console:
         if shutil.which("java") is None or shutil.which("mvn") is None:
             missing("java and mvn are needed: tools/env java maven")
         try:
-            self.java = java_command(fetch_jars("kafka", version))
+            self.java = program_command(fetch_jars("kafka", version))
         except SystemExit as error:
             missing(f"kafka {version} could not be fetched: {error}")
         self.version = tuple(int(part) for part in version.split("."))

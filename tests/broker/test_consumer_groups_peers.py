@@ -10,12 +10,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 from brokers.jars import fetch_jars
+from brokers.java import program_command
 
 from kwire import Producer
 from kwire.broker import Cluster
 from tests.broker.conftest import StartCluster
 from tests.broker.peers import PATIENCE_SECONDS
-from tests.java_program import java_command
 
 PARTITIONS, RECORDS = 4, 400
 
@@ -36,7 +36,7 @@ def test_java_members_of_both_protocols_share_a_group(start: StartCluster, versi
     """One member after another: alone, with a pattern, static and back, a classic one; then down and up again."""
     cluster = filled(start, version=version, consumer_group_session_timeout_ms=3000)
     program = Path(__file__).with_name("ConsumerGroups.java")
-    command = java_command(fetch_jars("kafka-clients", "4.4.0"), str(program), cluster.bootstrap, str(RECORDS))
+    command = program_command(fetch_jars("kafka-clients", "4.4.0"), program, cluster.bootstrap, str(RECORDS))
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     *steps, events = ran.stdout.splitlines()

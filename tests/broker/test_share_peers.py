@@ -8,11 +8,11 @@ from typing import Any
 import confluent_kafka
 import pytest
 from brokers.jars import fetch_jars
+from brokers.java import program_command
 
 from kwire.broker import Cluster
 from tests.broker.conftest import StartCluster
 from tests.broker.peers import PATIENCE_SECONDS, Confluent, run
-from tests.java_program import java_command
 
 COUNT = 300
 
@@ -41,8 +41,8 @@ def share_consumer(cluster: Cluster, group: str = "g", **options: Any) -> Any:
 def test_java(start: StartCluster) -> None:
     cluster = start(3, topics={"t": 3})
     jars = fetch_jars("kafka-clients", "4.4.0")
-    source = str(Path(__file__).with_name("ShareConsumers.java"))
-    lines = run(java_command(jars, source, cluster.bootstrap)).splitlines()
+    source = Path(__file__).with_name("ShareConsumers.java")
+    lines = run(program_command(jars, source, cluster.bootstrap)).splitlines()
     assert lines == [
         "implicit 60 of 60",
         "partitions 3 lag 0",

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from brokers.jars import fetch_jars
+from brokers.java import program_command
 
 from tests.broker.conftest import StartCluster
 from tests.broker.peers import run
-from tests.java_program import java_command
 
 pytestmark = pytest.mark.live
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.live
 def test_a_count_goes_on_while_instances_come_and_go(start: StartCluster, guarantee: str) -> None:
     cluster = start(3, topics={"t": 3, "counts": 3}, version="4.3", streams_heartbeat_interval_ms=200)
     jars = fetch_jars("kafka-streams", "4.3.1")
-    source = str(Path(__file__).with_name("StreamsProgram.java"))
-    lines = run(java_command(jars, source, cluster.bootstrap, guarantee)).splitlines()
+    source = Path(__file__).with_name("StreamsProgram.java")
+    lines = run(program_command(jars, source, cluster.bootstrap, guarantee)).splitlines()
 
     def counts(each: int) -> str:
         return "counts {" + ", ".join(f"word{word}={each}" for word in range(6)) + "}"

@@ -17,12 +17,12 @@ import confluent_kafka
 import kafka.errors
 import pytest
 from brokers.jars import fetch_jars
+from brokers.java import program_command
 
 from kwire.broker import Cluster
 from kwire.protocol import ApiKey
 from tests.broker.conftest import StartCluster
 from tests.broker.peers import PATIENCE_SECONDS, Confluent, kafka, leaks, run
-from tests.java_program import java_command
 
 PARTITIONS = 3
 STEPS = ("commit", "abort", "commit")
@@ -132,8 +132,8 @@ def by_aiokafka(bootstrap: str) -> bool:
 
 def by_java(bootstrap: str) -> bool:
     jars = fetch_jars("kafka-clients", "4.4.0")
-    source = str(Path(__file__).with_name("Transactions.java"))
-    raised, *seen = run(java_command(jars, source, bootstrap, "tx")).splitlines()
+    source = Path(__file__).with_name("Transactions.java")
+    raised, *seen = run(program_command(jars, source, bootstrap, "tx")).splitlines()
     assert seen == [value.format(0) for value in COMMITTED]
     return raised == "fenced"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from brokers.jars import fetch_jars
+from brokers.java import program_command
 
 import kwire
 from kwire.broker import Cluster
 from kwire.consumer.processor import Processor
 from tests.consumer.test_offset_map import VERSION
 from tests.consumer.test_processor import Recorder, committed, consumer_of, fill
-from tests.java_program import java_command
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 COUNT, STUCK = 20, 5
@@ -34,7 +34,7 @@ def confluent(cluster: Cluster, count: int, stuck: int = -1) -> list[int]:
     """Process `count` records with Confluent's Parallel Consumer; return their offsets."""
     program = Path(__file__).with_name("ParallelConsumerTakeover.java")
     arguments = [cluster.bootstrap, "orders", "g", str(count), str(stuck)]
-    command = java_command(fetch_jars("parallel-consumer-core", VERSION), str(program), *arguments)
+    command = program_command(fetch_jars("parallel-consumer-core", VERSION), program, *arguments)
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     last = (done.stdout.strip().splitlines() or [""])[-1]
     assert last.startswith("done ["), done.stdout[-1000:] + done.stderr[-2000:]

@@ -15,13 +15,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from brokers.cluster import NEWEST, KafkaCluster
-from brokers.java import archive, reading
+from brokers.java import BRIEF_OPTIONS, archive, reading
 
 # Those of which tests start several brokers.
 _VERSIONS = (NEWEST, "3.9.1", "2.8.2")
 
-# Tests are too short for the second compiler and for a collector with threads of its own.
-_SPARK_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _SPARK_JOB = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
@@ -47,7 +45,7 @@ def make_spark_archive(python: str = sys.executable) -> Path:
     """Return the class archive of the jars of a Python's pyspark. If it does not exist, run a job to make it."""
 
     def run(options: Sequence[str]) -> None:
-        options = [*_SPARK_OPTIONS, *options]
+        options = [*BRIEF_OPTIONS, *options]
         environment = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join(options), "PYSPARK_PYTHON": python}
         with tempfile.NamedTemporaryFile("w", suffix=".py") as job:
             job.write(_SPARK_JOB)
@@ -61,7 +59,7 @@ def make_spark_archive(python: str = sys.executable) -> Path:
 
 def spark_environment(python: str = sys.executable) -> dict[str, str]:
     """Return the environment variables that let a Spark of a test start faster."""
-    return {"SPARK_SUBMIT_OPTS": " ".join([*_SPARK_OPTIONS, *reading(_spark_archive(python))])}
+    return {"SPARK_SUBMIT_OPTS": " ".join([*BRIEF_OPTIONS, *reading(_spark_archive(python))])}
 
 
 def spark_version(python: str = sys.executable) -> str:

@@ -20,7 +20,8 @@ from brokers.certificates import KEY_PASSWORD, Certificates
 from brokers.cluster import NEWEST, KafkaCluster
 from brokers.commands import Commands
 from brokers.configuration import USERS
-from brokers.jars import CACHE, fetch_jars
+from brokers.jars import fetch_jars
+from brokers.java import CACHE
 from brokers.process import is_alive, kill_group
 
 _STATES = CACHE / "kafka"

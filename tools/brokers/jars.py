@@ -18,11 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache"
+from brokers.java import BRIEF_OPTIONS, CACHE
+
 _GROUP = "org.apache.kafka"
 _MAVEN_TIMEOUT_S = 900
-# Maven runs for seconds: without these it takes twice the CPU time.
-_MAVEN_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # The log back end for versions that bring none for slf4j. Old ZooKeepers need the classes of log4j 1.
 _SLF4J_SIMPLE = "org.slf4j:slf4j-simple:1.7.36"
@@ -126,9 +125,10 @@ def _run_maven(maven: str, wanted: Sequence[tuple[str, str]], scratch: Path) -> 
     (scratch / "pom.xml").write_text(_pom("all", f"<packaging>pom</packaging><modules>{listed}</modules>"))
     said = ", ".join(" ".join(name) for name in wanted)
     print(f"fetching {said} by Maven", file=sys.stderr)
+    options = [*BRIEF_OPTIONS, os.environ.get("MAVEN_OPTS", "")]  # half the CPU time
     done = subprocess.run(
         [maven, "-q", "-B", "-f", str(scratch), "dependency:copy-dependencies", "-DincludeScope=runtime"],
-        env={**os.environ, "MAVEN_OPTS": f"{_MAVEN_OPTIONS} {os.environ.get('MAVEN_OPTS', '')}"},
+        env={**os.environ, "MAVEN_OPTS": " ".join(options)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_MAVEN_TIMEOUT_S, check=False,
     )  # fmt: skip
     folders = [scratch / module / "target" / "dependency" for module in modules]

@@ -13,7 +13,11 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from brokers.jars import CACHE
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+
+_FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+# For a JVM that ends before a second compiler, or a collector with threads of its own, is worth its start.
+BRIEF_OPTIONS = (_FIRST_COMPILER, "-XX:+UseSerialGC")
 
 
 def find_java() -> str | None:
@@ -54,7 +58,7 @@ def java_command(
 
     With `is_brief` the JVM uses only its first compiler, which halves the start but is slower in the long run.
     """
-    haste = ["-XX:TieredStopAtLevel=1", *reading(archive(jars.name))] if is_brief else []
+    haste = [_FIRST_COMPILER, *reading(archive(jars.name))] if is_brief else []
     return [
         java(), "-server", *haste, "-XX:+UseSerialGC", "-Xss512k", "-Xms32m", f"-Xmx{heap_mb}m",
         "-Djava.net.preferIPv4Stack=true", "-Djava.awt.headless=true", "-Dfile.encoding=UTF-8",
@@ -62,3 +66,13 @@ def java_command(
         *([f"-Djava.security.auth.login.config={login_file}"] if login_file else []),
         *options, "-cp", f"{jars}/*{os.pathsep}{classes}" if classes else f"{jars}/*", main, *arguments,
     ]  # fmt: skip
+
+
+def program_command(jars: Path | Sequence[Path], *words: str | Path) -> list[str]:
+    """Return the command that runs a class, or compiles and runs a file of source code, with folders of jars.
+
+    It is for programs that run for seconds.
+    """
+    folders = [jars] if isinstance(jars, Path) else jars
+    options = [*BRIEF_OPTIONS, *reading(archive(folders[0].name))]
+    return [java(), *options, "-cp", os.pathsep.join(f"{folder}/*" for folder in folders), *map(str, words)]
