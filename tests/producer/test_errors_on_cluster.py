@@ -132,7 +132,9 @@ CASES = [
          "create the topic", {"unknown_topic_timeout_ms": 200}),
     Case("no partition", sent(partition=7), TopicError, {**METADATA, "topic": "t", "partition": 7},
          "there is no partition 7", {"unknown_topic_timeout_ms": 200}),
-    Case("busy for too long", sent(), DeliveryError, PRODUCE, "it is in no log", BRIEF, (BUSY, ApiKey.PRODUCE)),
+    # When the time is over, no request is out: the next one would follow later.
+    Case("busy for too long", sent(), DeliveryError, PRODUCE, "it is in no log",
+         {"delivery_timeout_ms": 600, "request_timeout_ms": 550, "retry_backoff_ms": 1000}, (BUSY, ApiKey.PRODUCE)),
     Case("no retries", sent(), DeliveryError, PRODUCE, "it is in no log", {"retries": 0}, (BUSY, ApiKey.PRODUCE)),
     Case("no response", sent(), DeliveryError, PRODUCE, "it may be in the log", BRIEF, (SLOW, ApiKey.PRODUCE)),
     Case("cut", sent(), DeliveryError, PRODUCE, "it may be in the log", BRIEF,
