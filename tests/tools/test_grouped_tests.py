@@ -168,7 +168,9 @@ def test_more_processes_run_when_the_file_exists(files: Path) -> None:
     groups = write(files, first=first, second="def test_second(): open('second', 'w').close()\n")
     assert Runner(1, [], Later(2, files / "go")).run(groups) == 0
     (files / "second").unlink()
-    assert Runner(1, ["--timeout=0.5"], Later(2, files / "nothing")).run(groups) == 1
+    failing = ["-p", "pytest_timeout", "--timeout=0.5"]
+    assert Runner(1, failing, Later(2, files / "nothing")).run(groups) == 1
+    assert (files / "second").exists(), "the second test has run after the first"
 
 
 def test_groups_begin_in_order(files: Path) -> None:

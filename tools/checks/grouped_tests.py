@@ -29,7 +29,9 @@ from pathlib import Path
 
 _PATIENCE_SECONDS = 2.0  # for processes that got the signal, too
 _LOOK_SECONDS = 1.0  # for the file of --later
-_GROUPS_OF_A_PROCESS = 3  # so that the last group is short
+# So that the last group is short. To import and collect its tests takes a group two seconds of CPU time.
+_GROUPS_OF_A_PROCESS = 3
+_GROUPS_OF_A_PROCESS_AGAIN = 2
 _IGNORE = "--ignore="
 _SUM = re.compile(r"^(?:=+ )?((?:no tests|\d+[ /]).*) in \d+\.\d+s\b")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)\b")
@@ -232,12 +234,11 @@ def main(words: Sequence[str]) -> int:
             parser.error(f"there is no {_file(test)}")
     ignored = [one.removeprefix(_IGNORE) for one in arguments if one.startswith(_IGNORE)]
 
-    def dealt(left_out: Sequence[str], processes: int) -> list[list[str]]:
-        return groups_of(files_of(options.tests, left_out), processes * _GROUPS_OF_A_PROCESS)
-
-    groups = [Group(tests) for tests in dealt(ignored, options.processes)]
+    count = options.processes * _GROUPS_OF_A_PROCESS
+    groups = [Group(tests) for tests in groups_of(files_of(options.tests, ignored), count)]
     if options.twice:
-        again = dealt([*ignored, *options.once], later.processes if later else options.processes)
+        count = (later.processes if later else options.processes) * _GROUPS_OF_A_PROCESS_AGAIN
+        again = groups_of(files_of(options.tests, [*ignored, *options.once]), count)
         groups += [Group(tests, is_in_python=True) for tests in again]
     signal.signal(signal.SIGTERM, _stop)
     try:
