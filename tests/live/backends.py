@@ -10,8 +10,9 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from brokers.cluster import NEWEST, KafkaCluster
 from brokers.commands import Commands
@@ -19,6 +20,7 @@ from brokers.jars import fetch_jars
 
 from kwire import Admin, NewTopic
 from kwire.broker import Cluster
+from tests.java_program import JavaProgram
 from tests.live.container import IMAGE, kafka_container
 
 PARTITIONS = 8
@@ -35,10 +37,15 @@ class Backend:
     commands: Commands
     is_ancient: bool = False  # before 0.10: no timestamps, no headers, no ApiVersions, topics only through ZooKeeper
     is_external: bool = False
+    old_topics: JavaProgram | None = None  # creates topics on an ancient cluster
 
     def create_topic(self, name: str, partitions: int) -> None:
-        if self.is_ancient:
-            self.commands.create_topic(name, partitions=partitions)
+        if self.old_topics is not None:
+            sizes = ["--partitions", str(partitions), "--replication-factor", "1"]
+            printed = self.old_topics.ask(
+                ["\t".join([*self.commands.topic_where, "--create", "--topic", name, *sizes])]
+            )
+            assert any(line.startswith("Created topic") for line in printed), printed
             return
         with Admin(self.bootstrap) as admin:
             admin.create_topics([NewTopic(name, partitions=partitions, replication_factor=1)], timeout=30)
@@ -59,8 +66,11 @@ def running(name: str) -> Iterator[Backend]:
         with _embedded() as backend:
             yield backend
     elif name == OLDEST:
-        with KafkaCluster("0.8.2.2", partitions=PARTITIONS) as cluster:
-            yield Backend(name, cluster.bootstrap, "jars", cluster.commands, is_ancient=True)
+        with (
+            KafkaCluster("0.8.2.2", partitions=PARTITIONS) as cluster,
+            closing(JavaProgram(cluster.jars, Path(__file__).with_name("OldTopics.java"))) as old_topics,
+        ):
+            yield Backend(name, cluster.bootstrap, "jars", cluster.commands, is_ancient=True, old_topics=old_topics)
     else:
         with _newest() as backend:
             yield backend
