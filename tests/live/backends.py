@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,18 @@ PARTITIONS = 8
 _ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
+@dataclass(frozen=True, slots=True)
+class _OldCommands(Commands):
+    """Those of an ancient cluster, with one JVM for all topics: a start costs more than a topic."""
+
+    topics: JavaProgram
+
+    def topic(self, arguments: Sequence[str]) -> str:
+        printed = "\n".join(self.topics.ask(["\t".join([*self.topic_where, *arguments])]))
+        assert printed.startswith("Created topic"), printed  # the tool has no other sign of success
+        return printed
+
+
 @dataclass(frozen=True)
 class Backend:
     """Describe a running cluster and the features of its version."""
@@ -37,15 +49,10 @@ class Backend:
     commands: Commands
     is_ancient: bool = False  # before 0.10: no timestamps, no headers, no ApiVersions, topics only through ZooKeeper
     is_external: bool = False
-    old_topics: JavaProgram | None = None  # creates topics on an ancient cluster
 
     def create_topic(self, name: str, partitions: int) -> None:
-        if self.old_topics is not None:
-            sizes = ["--partitions", str(partitions), "--replication-factor", "1"]
-            printed = self.old_topics.ask(
-                ["\t".join([*self.commands.topic_where, "--create", "--topic", name, *sizes])]
-            )
-            assert any(line.startswith("Created topic") for line in printed), printed
+        if self.is_ancient:
+            self.commands.create_topic(name, partitions=partitions)
             return
         with Admin(self.bootstrap) as admin:
             admin.create_topics([NewTopic(name, partitions=partitions, replication_factor=1)], timeout=30)
@@ -68,9 +75,11 @@ def running(name: str) -> Iterator[Backend]:
     elif name == OLDEST:
         with (
             KafkaCluster("0.8.2.2", partitions=PARTITIONS) as cluster,
-            closing(JavaProgram(cluster.jars, Path(__file__).with_name("OldTopics.java"))) as old_topics,
+            closing(JavaProgram(cluster.jars, Path(__file__).with_name("OldTopics.java"))) as topics,
         ):
-            yield Backend(name, cluster.bootstrap, "jars", cluster.commands, is_ancient=True, old_topics=old_topics)
+            tools = cluster.commands
+            commands = _OldCommands(tools.version, tools.jars, tools.bootstrap, tools.zookeeper, topics)
+            yield Backend(name, cluster.bootstrap, "jars", commands, is_ancient=True)
     else:
         with _newest() as backend:
             yield backend
