@@ -126,10 +126,10 @@ def _run_maven(maven: str, wanted: Sequence[tuple[str, str]], scratch: Path) -> 
     said = ", ".join(" ".join(name) for name in wanted)
     print(f"fetching {said} by Maven", file=sys.stderr)
     # With the first compiler alone, what comes by TLS would take half as much CPU time again.
-    options = ["-XX:+UseSerialGC", os.environ.get("MAVEN_OPTS", "")]
+    options = f"-XX:+UseSerialGC {os.environ.get('MAVEN_OPTS', '')}"
     done = subprocess.run(
         [maven, "-q", "-B", "-f", str(scratch), "dependency:copy-dependencies", "-DincludeScope=runtime"],
-        env={**os.environ, "MAVEN_OPTS": " ".join(options)},
+        env={**os.environ, "MAVEN_OPTS": options},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_MAVEN_TIMEOUT_S, check=False,
     )  # fmt: skip
     folders = [scratch / module / "target" / "dependency" for module in modules]
