@@ -15,6 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 from brokers.class_archive import spark_environment
+from brokers.jars import fetch_jars
 from brokers.java import find_java
 
 from tests.spark_sessions import SparkPython, spark_python, spark_session
@@ -28,6 +29,14 @@ def missing(what: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(f"{what}, and CI skips nothing", pytrace=False)
     pytest.skip(what)
+
+
+def fetched(artifact: str, version: str) -> Path:
+    """Return the folder of an artifact's jars; if Maven cannot fetch them, they are missing."""
+    try:
+        return fetch_jars(artifact, version)
+    except SystemExit as error:
+        missing(f"{artifact} {version} could not be fetched: {error}")
 
 
 def pytest_collection_finish() -> None:

@@ -23,10 +23,9 @@ import aiokafka
 import confluent_kafka
 import kafka as kafka
 import kafka.admin
-from brokers.jars import fetch_jars
 from brokers.java import program_command
 
-from tests.conftest import missing
+from tests.conftest import fetched, missing
 
 Item = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
@@ -203,10 +202,7 @@ class Console:
     def __init__(self, version: str = "4.3.1") -> None:
         if shutil.which("java") is None or shutil.which("mvn") is None:
             missing("java and mvn are needed: tools/env java maven")
-        try:
-            self.java = program_command(fetch_jars("kafka", version))
-        except SystemExit as error:
-            missing(f"kafka {version} could not be fetched: {error}")
+        self.java = program_command(fetched("kafka", version))
         self.version = tuple(int(part) for part in version.split("."))
 
     def write(self, bootstrap: str, topic: str, items: Sequence[Item], *, codec: str, idempotent: bool) -> None:

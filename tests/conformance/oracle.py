@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from brokers.jars import fetch_jars
-
-from tests.conftest import missing
+from tests.conftest import fetched, missing
 from tests.java_program import JavaProgram
 
 RELEASES = ("4.4.0", "3.9.1", "2.8.2")  # newest first
@@ -44,10 +42,7 @@ def jars(release: str) -> Sequence[Path]:
 
 def _fetched(artifact: str, release: str) -> Path:
     needed("mvn")
-    try:
-        return fetch_jars(artifact, release)
-    except SystemExit as error:
-        missing(f"{artifact} {release} could not be fetched: {error}")
+    return fetched(artifact, release)
 
 
 def needed(program: str) -> str:
