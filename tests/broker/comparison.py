@@ -19,6 +19,7 @@ from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.messages.sync_group import SyncGroupRequest
 from kwire.protocol.schema import Request, Response
 from tests.broker.client import Client
+from tests.waiting import wait_for
 
 R = TypeVar("R", bound=Response)
 NOW_MS = SystemClock().time_ms()
@@ -55,11 +56,10 @@ class Side:
         """Wait until the leaders know their role: in Kafka they learn it a moment after the topic is created."""
         requested = [ListOffsetsRequest.Topic.Partition(partition_index=p, timestamp=-1) for p in range(partitions)]
         topic = ListOffsetsRequest.Topic(name=name, partitions=requested)
-        for _ in range(10_000):
-            response = self.request(ListOffsetsRequest(replica_id=-1, topics=[topic]), 9)
-            if not any(codes(response.topics[0].partitions)):
-                return
-        raise AssertionError(f"{name} has no leaders")
+        self.until(
+            lambda: self.request(ListOffsetsRequest(replica_id=-1, topics=[topic]), 9),
+            lambda response: not any(codes(response.topics[0].partitions)),
+        )
 
     def produce(
         self, topic: tuple[str, UUID], records: bytes | None, version: int = 12, *, acks: int = -1, partition: int = 0
@@ -101,19 +101,11 @@ class Side:
         return self.until_coordinated(lambda: self.request(request, version))
 
     def until_coordinated(self, send: Callable[[], Any]) -> Any:
-        for _ in range(10_000):
-            response = send()
-            if getattr(response, "error_code", 0) not in RETRIABLE:
-                return response
-        raise AssertionError("the coordinator is still not available")
+        return self.until(send, lambda response: getattr(response, "error_code", 0) not in RETRIABLE)
 
     def until(self, send: Callable[[], Any], is_expected: Callable[[Any], bool]) -> Any:
         """Repeat a request until its response is as expected: Kafka applies changes a moment after its controller."""
-        for _ in range(10_000):
-            response = send()
-            if is_expected(response):
-                return response
-        raise AssertionError("the change did not take effect")
+        return wait_for(send, is_expected)
 
     def joined(self, group: str) -> Any:
         """Return the JoinGroup response of a group of one member, which is in its sync phase."""

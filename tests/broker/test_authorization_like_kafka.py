@@ -23,6 +23,7 @@ from kwire.protocol.messages.delete_acls import DeleteAclsRequest
 from kwire.session import Sasl
 from tests.broker.client import Client
 from tests.broker.comparison import RETRIABLE
+from tests.waiting import wait_for, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -197,10 +198,7 @@ class Side:
         body = {"resourceTypeFilter": 2, "resourceNameFilter": "canary", "patternTypeFilter": 3,
                 "principalFilter": None, "hostFilter": None, "operation": 1, "permissionType": 1}  # fmt: skip
         request = _request("DescribeAcls", 3, body)
-        for _ in range(10_000):
-            if len(self.bob.request(request, 3).resources) == wanted:
-                return
-        raise AssertionError("the broker does not learn of the rules")
+        wait_until(lambda: len(self.bob.request(request, 3).resources) == wanted)
 
     def errors(self, name: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
         """Return each error code and each set of operations of alice's response, by its place."""
@@ -209,13 +207,13 @@ class Side:
     @staticmethod
     def _ask(client: Client, name: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
         request = _request(name, version, body)
-        for _ in range(10_000):
+
+        def ask() -> dict[str, Any]:
             response = client.request(request, version)
             assert response is not None, client.cause
-            found = dict(_errors(to_json(response, type(response), version), name))
-            if not any(code in RETRIABLE for code in found.values()):
-                return found
-        raise AssertionError(f"{name} does not succeed: {found}")
+            return dict(_errors(to_json(response, type(response), version), name))
+
+        return wait_for(ask, lambda found: not any(code in RETRIABLE for code in found.values()))
 
 
 def _request(name: str, version: int, body: dict[str, Any]) -> Any:

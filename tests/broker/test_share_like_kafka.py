@@ -109,8 +109,8 @@ class Sharer:
         def is_whole(assignment: Any) -> bool:
             return sum(len(part.partitions) for part in assignment.topic_partitions) == partitions
 
-        while not is_whole(assigned):
-            beat()
+        if not is_whole(assigned):
+            self.side.until(beat, is_whole)
         return self
 
     def leave(self) -> int:

@@ -17,6 +17,7 @@ from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire.protocol.messages.produce import ProduceRequest
 from kwire.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire.records import encode_batch
+from tests.waiting import wait_for
 
 CONCURRENT = 51
 Send = Callable[..., Any]
@@ -44,9 +45,9 @@ class Tx:
         request = InitProducerIdRequest(transactional_id=self.id, transaction_timeout_ms=self.timeout_ms)
         if version >= 3:
             request.producer_id, request.producer_epoch = expected
-        response = self.send(request, version)
-        while response.error_code == CONCURRENT and patient:
-            response = self.send(request, version)
+        response = wait_for(
+            lambda: self.send(request, version), lambda found: not (found.error_code == CONCURRENT and patient)
+        )
         if not response.error_code:
             self.pid, self.epoch = response.producer_id, response.producer_epoch
         return response.error_code, response.producer_epoch
@@ -109,9 +110,9 @@ class Tx:
         request = EndTxnRequest(
             transactional_id=self.id, producer_id=identity[0], producer_epoch=identity[1], committed=commit
         )
-        response = self.send(request, version)
-        while response.error_code == CONCURRENT and patient:
-            response = self.send(request, version)
+        response = wait_for(
+            lambda: self.send(request, version), lambda found: not (found.error_code == CONCURRENT and patient)
+        )
         if response.error_code or version < 5:
             return response.error_code, 0
         if epoch is None:

@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from kwire.protocol.messages.heartbeat import HeartbeatResponse
 from tests.capture.samples import METADATA_REQUEST
 from tests.lint.test_statistics import BEAT
 from tests.lint.traffic import Traffic
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.programs
 
@@ -286,16 +286,16 @@ def test_members_that_consume_share_the_partitions(cluster: Cluster) -> None:
 
 def wait_for_members(cluster: Cluster, group: str, count: int) -> None:
     """Wait until this many members of the group have partitions."""
-    until = monotonic() + SECONDS
     with Admin(cluster.bootstrap) as admin:
-        while monotonic() < until:
+
+        def have_joined() -> bool:
             try:
                 found = admin.groups.describe(group)
             except BrokerError:  # nobody has joined yet
-                continue
-            if found.state == "Stable" and sum(bool(member.assignment) for member in found.members) == count:
-                return
-    raise AssertionError("the members did not join")
+                return False
+            return found.state == "Stable" and sum(bool(member.assignment) for member in found.members) == count
+
+        wait_until(have_joined, SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from brokers.cluster import NEWEST, KafkaCluster
@@ -30,10 +29,9 @@ from kwire.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbea
 from tests.admin.verbs import verbs_of
 from tests.live.admin_cases import CASES, NOT_IN_2_8, NOT_IN_4_3, Place
 from tests.live.kafka_tools import KafkaTools, kafka_tools
+from tests.waiting import wait_for
 
-T = TypeVar("T")
 _VERSIONS = ("2.8.2", NEWEST)
-_PATIENCE_SECONDS = 30.0
 with Admin("localhost:1") as _nobody:
     _VERBS = verbs_of(_nobody)
 
@@ -146,16 +144,6 @@ def topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[str]:
         admin.topics.delete(name)
 
 
-def eventually(read: Callable[[], T], is_right: Callable[[T], bool]) -> T:
-    """Read until the value is right: brokers learn of a change of the controller a moment later."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        value = read()
-        if is_right(value) or time.monotonic() > deadline:
-            assert is_right(value), value
-            return value
-
-
 def is_new(kafka: KafkaCluster) -> bool:
     return kafka.version == NEWEST
 
@@ -195,10 +183,10 @@ def test_configs(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
     admin.configs.append({"cleanup.policy": "compact"}, topic=topic)
     admin.configs.reset(["segment.ms"], topic=topic)
     # A broker learns of the changes one after the other: the last is the one to wait for.
-    found = eventually(lambda: admin.configs.get(topic=topic), lambda entries: entries["segment.ms"].is_default)
+    found = wait_for(lambda: admin.configs.get(topic=topic), lambda entries: entries["segment.ms"].is_default)
     assert (found["retention.ms"].value, found["retention.ms"].source) == ("3600000", "topic")
     assert found["cleanup.policy"].value == "delete,compact"
-    printed = eventually(
+    printed = wait_for(
         lambda: tool(kafka, "configs", "--describe", "--entity-type", "topics", "--entity-name", topic),
         lambda text: "segment.ms" not in text,
     )
@@ -208,7 +196,7 @@ def test_configs(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
     admin.configs.set({"log.cleaner.backoff.ms": 16_000}, broker="")
     try:
         assert (
-            eventually(
+            wait_for(
                 lambda: admin.configs.get(["log.cleaner.backoff.ms"], broker=node)["log.cleaner.backoff.ms"],
                 lambda entry: entry.value == "16000",
             ).source
@@ -244,7 +232,7 @@ def test_acls(kafka: KafkaCluster, admin: Admin) -> None:
     denying = Acl.deny("User:bob", "write", host="10.0.0.1").on(topic="orders-1")
     cluster = Acl.allow("User:alice", "describe").on(cluster=True)
     assert admin.acls.add([reading, denying, cluster]).check() == dict.fromkeys([reading, denying, cluster])
-    found = eventually(lambda: admin.acls.find(), lambda acls: len(acls) == 3)
+    found = wait_for(lambda: admin.acls.find(), lambda acls: len(acls) == 3)
     assert set(found) == {reading, denying, cluster}
     assert set(admin.acls.find(AclFilter(resource="topic", name="orders-1", pattern="match"))) == {reading, denying}
     printed = tool(kafka, "acls", "--list")
@@ -252,7 +240,7 @@ def test_acls(kafka: KafkaCluster, admin: Admin) -> None:
     assert "principal=User:bob, host=10.0.0.1, operation=WRITE, permissionType=DENY" in printed
     assert admin.acls.remove(denying) == [denying]
     assert set(admin.acls.remove([AclFilter(principal="User:alice")])) == {reading, cluster}
-    eventually(lambda: admin.acls.find(), lambda acls: not acls)
+    wait_for(lambda: admin.acls.find(), lambda acls: not acls)
 
 
 def test_a_refused_call_names_what_was_refused(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
@@ -268,7 +256,7 @@ def test_a_refused_call_names_what_was_refused(kafka: KafkaCluster, admin: Admin
                     return error
                 return None
 
-            error = eventually(refused, lambda found: found is not None)
+            error = wait_for(refused, lambda found: found is not None)
             assert isinstance(error, AuthorizationError)
             assert error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             assert f"topic {topic}" in str(error)
@@ -301,7 +289,7 @@ def test_transactions(kafka: KafkaCluster, admin: Admin, topic: str) -> None:
         assert planned == admin.transactions.describe("admin-test")
         before = admin.transactions.terminate("admin-test")
         assert (before.state, before.partitions) == ("Ongoing", ((topic, 0),))
-        after = eventually(lambda: admin.transactions.describe("admin-test"), lambda one: one.started_at is None)
+        after = wait_for(lambda: admin.transactions.describe("admin-test"), lambda one: one.started_at is None)
         assert after.state in ("CompleteAbort", "Empty")
         assert "Ongoing" not in tool(kafka, "transactions", "list")
         with pytest.raises(BrokerError) as unknown:
@@ -351,7 +339,7 @@ def test_a_group_of_kafka_streams(kafka: KafkaCluster, admin: Admin, topic: str)
         epoch = streams_heartbeat(admin, group, epoch, topic)
         return admin.groups.describe(group)
 
-    found = eventually(
+    found = wait_for(
         lived, lambda one: any(member.target_tasks and member.target_tasks.active for member in one.members)
     )
     assert (found.type, found.topology_epoch) == ("streams", 1)
@@ -375,7 +363,7 @@ def test_a_group_of_kafka_streams(kafka: KafkaCluster, admin: Admin, topic: str)
 def test_the_cluster(kafka: KafkaCluster, admin: Admin) -> None:
     described = admin.cluster.describe()
     assert (len(described.brokers), described.controller is not None) == (2, True)
-    assert eventually(admin.cluster.explain, lambda found: not [one for one in found if "no leader" in one]) is not None
+    assert wait_for(admin.cluster.explain, lambda found: not [one for one in found if "no leader" in one]) is not None
     if is_new(kafka):
         assert admin.cluster.features()["metadata.version"].level > 0
         quorum = admin.cluster.quorum()
@@ -384,9 +372,9 @@ def test_the_cluster(kafka: KafkaCluster, admin: Admin) -> None:
         admin.client_metrics.set(
             "etl", ["org.apache.kafka.consumer."], interval_ms=10_000, match={"client_id": "etl-.*"}
         )
-        subscription = eventually(lambda: admin.client_metrics.get("etl"), lambda one: one.interval_ms == 10_000)
+        subscription = wait_for(lambda: admin.client_metrics.get("etl"), lambda one: one.interval_ms == 10_000)
         assert (subscription.metrics, subscription.match) == (("org.apache.kafka.consumer.",), {"client_id": "etl-.*"})
-        eventually(admin.client_metrics.list, lambda names: names == ["etl"])
+        wait_for(admin.client_metrics.list, lambda names: names == ["etl"])
         admin.client_metrics.delete("etl")
         with pytest.raises(BrokerError):
             admin.cluster.unregister_broker(99)
