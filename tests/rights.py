@@ -125,7 +125,9 @@ def send_while_rights_come_and_go(
     bootstrap: str, sasl: Sasl, admin: Admin, topic: str, max_in_flight: int
 ) -> list[ProduceResponse]:
     """Send numbers as alice, whose right to write is taken away five times; return the responses in order."""
-    admin.acls.add(Acl.allow("User:alice", "describe").on(topic=topic))
+    describing = Acl.allow("User:alice", "describe").on(topic=topic)
+    admin.acls.add(describing)
+    wait_until(lambda: describing in admin.acls.find())  # Kafka's brokers learn of it a moment later
     writing = Acl.allow("User:alice", "write").on(topic=topic)
     sent: list[ProduceResponse] = []
     numbers = itertools.count()

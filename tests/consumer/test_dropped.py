@@ -15,6 +15,7 @@ import kwire
 import kwire.aio
 from kwire import Consumer
 from kwire.broker import Cluster, Mute
+from kwire.consumer.dropped import LEAVE_SECONDS
 from tests.consumer.embedded import fill
 from tests.waiting import wait_until
 
@@ -119,5 +120,5 @@ def test_dropping_does_not_wait_for_a_silent_coordinator(cluster: Cluster) -> No
     before = monotonic()
     with pytest.warns(ResourceWarning):
         drop(held)
-    assert monotonic() - before < 1.0
+    assert monotonic() - before < LEAVE_SECONDS
     wait_until(lambda: not member_threads())

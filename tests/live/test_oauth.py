@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -53,6 +54,7 @@ def test_sessions_are_renewed_under_load_and_no_record_is_lost(broker: KafkaClus
     until = time.monotonic() + _SECONDS
     sent: list[int] = []
     got: list[int] = []
+    pause = threading.Event()
     with Producer(bootstrap, sasl=sasl) as producer, Consumer(bootstrap, sasl=sasl) as consumer:
         consumer.assign([("secured", 0, 0)])
         while time.monotonic() < until:
@@ -61,6 +63,7 @@ def test_sessions_are_renewed_under_load_and_no_record_is_lost(broker: KafkaClus
             for result in results:
                 result.result(timeout=30)
             got += [int(record.value or b"-1") for record in consumer.poll(timeout=1.0)]
+            pause.wait(0.02)
         deadline = time.monotonic() + 30
         while len(got) < len(sent) and time.monotonic() < deadline:
             got += [int(record.value or b"-1") for record in consumer.poll(timeout=1.0)]

@@ -17,6 +17,7 @@ import pytest
 import kwire
 import kwire.aio
 from kwire.broker import Cluster, Mute
+from kwire.consumer.dropped import LEAVE_SECONDS
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 COUNT = 10
@@ -109,7 +110,7 @@ def test_dropping_does_not_wait_for_silent_brokers(cluster: Cluster) -> None:
     before = monotonic()
     with pytest.warns(ResourceWarning):
         drop(held)
-    assert monotonic() - before < 10.0
+    assert monotonic() - before < LEAVE_SECONDS
     wait_until(lambda: not member_threads())
 
 
