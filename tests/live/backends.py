@@ -54,8 +54,13 @@ class Backend:
         if self.is_ancient:
             self.commands.create_topic(name, partitions=partitions)
             return
-        with Admin(self.bootstrap) as admin:
-            admin.create_topics([NewTopic(name, partitions=partitions, replication_factor=1)], timeout=30)
+        create_topic(self.bootstrap, name, partitions)
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
+    """Create a topic by kwire: Kafka's tool would start a JVM for it."""
+    with Admin(bootstrap) as admin:
+        admin.create_topics([NewTopic(name, partitions=partitions, replication_factor=1)], timeout=30)
 
 
 OLDEST = "kafka-0.8.2.2"

@@ -20,7 +20,7 @@ from chaos_runs.scenarios import SHORT
 
 from tests.conftest import missing
 from tests.live import backends
-from tests.live.backends import Backend
+from tests.live.backends import Backend, create_topic
 from tests.token_server import Issuer
 
 _numbers = itertools.count(1)
@@ -95,7 +95,7 @@ def secure(request: pytest.FixtureRequest, jwks_url: str) -> Iterator[KafkaClust
     centre = None if _lacking_for_kerberos() else request.getfixturevalue("kdc")
     settings = {"auto.create.topics.enable": "false", "delegation.token.secret.key": "any"}
     with KafkaCluster(tls=True, sasl=True, jwks_url=jwks_url, kdc=centre, settings=settings) as cluster:
-        cluster.commands.create_topic("secured")
+        create_topic(cluster.bootstrap, "secured")
         yield cluster
 
 
@@ -105,7 +105,7 @@ def secure_3_9(request: pytest.FixtureRequest, jwks_url: str) -> Iterator[KafkaC
     centre = None if _lacking_for_kerberos() else request.getfixturevalue("kdc")
     settings = {"delegation.token.secret.key": "any"}
     with KafkaCluster("3.9.1", tls=True, sasl=True, jwks_url=jwks_url, kdc=centre, settings=settings) as cluster:
-        cluster.commands.create_topic("secured")
+        create_topic(cluster.bootstrap, "secured")
         yield cluster
 
 

@@ -15,6 +15,7 @@ from brokers.oidc import OidcServer
 
 from kwire import Admin, Consumer, Producer, Sasl, Tls
 from kwire.errors import AuthenticationError, KwireError, LoginError
+from tests.live.backends import create_topic
 from tests.token_server import Issuer
 
 _SESSION_MS = 4_000
@@ -33,7 +34,7 @@ def oidc() -> Iterator[OidcServer]:
 def broker(oidc: OidcServer) -> Iterator[KafkaCluster]:
     settings = {"connections.max.reauth.ms": str(_SESSION_MS)}
     with KafkaCluster(tls=True, jwks_url=oidc.jwks_url, settings=settings) as cluster:
-        cluster.commands.create_topic("secured")
+        create_topic(cluster.bootstrap, "secured")
         yield cluster
 
 

@@ -10,6 +10,7 @@ from brokers.configuration import USERS
 
 from kwire import Admin, Consumer, Sasl
 from kwire.errors import UnsupportedVersionError
+from tests.live.backends import create_topic
 from tests.rights import VERBS, check_order, refusal, send_while_rights_come_and_go
 
 ALICE = Sasl("SCRAM-SHA-256", "alice", USERS["alice"])
@@ -23,7 +24,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
         "delegation.token.secret.key": "not a secret",
     }
     with KafkaCluster(request.param, sasl=True, settings=settings) as cluster:
-        cluster.commands.create_topic("t")
+        create_topic(cluster.bootstrap, "t")
         yield cluster
 
 

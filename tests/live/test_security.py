@@ -17,6 +17,7 @@ from brokers.configuration import HOST, USERS
 from kwire import Admin, Consumer, Producer, Sasl, Tls
 from kwire.broker import Cluster
 from kwire.errors import AuthenticationError, DeliveryError, KwireError, TlsError
+from tests.live.backends import create_topic
 from tests.waiting import wait_until
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -113,7 +114,7 @@ def test_wrong_user_or_password(secured: Secured, mechanism: str, user: str, pas
 def test_sasl_of_a_broker_before_1_0() -> None:
     """Its SASL messages have no header, and it closes the connection on a failure (before KIP-152)."""
     with KafkaCluster("0.11.0.3", sasl=True) as old:
-        old.commands.create_topic("secured")
+        create_topic(old.bootstrap, "secured")
         for mechanism, user in zip(MECHANISMS, ("alice", "bob", "bob"), strict=True):
             round_trip(old.addresses("sasl"), sasl=Sasl(mechanism, user, USERS[user]))
         error = failure(old.addresses("sasl"), sasl=Sasl("PLAIN", "alice", "wrong"))
