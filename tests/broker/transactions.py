@@ -45,9 +45,7 @@ class Tx:
         request = InitProducerIdRequest(transactional_id=self.id, transaction_timeout_ms=self.timeout_ms)
         if version >= 3:
             request.producer_id, request.producer_epoch = expected
-        response = wait_for(
-            lambda: self.send(request, version), lambda found: not (found.error_code == CONCURRENT and patient)
-        )
+        response = self._send(request, version, patient)
         if not response.error_code:
             self.pid, self.epoch = response.producer_id, response.producer_epoch
         return response.error_code, response.producer_epoch
@@ -110,9 +108,7 @@ class Tx:
         request = EndTxnRequest(
             transactional_id=self.id, producer_id=identity[0], producer_epoch=identity[1], committed=commit
         )
-        response = wait_for(
-            lambda: self.send(request, version), lambda found: not (found.error_code == CONCURRENT and patient)
-        )
+        response = self._send(request, version, patient)
         if response.error_code or version < 5:
             return response.error_code, 0
         if epoch is None:
@@ -167,6 +163,11 @@ class Tx:
             for p in t.partitions
         }
         return [codes[partition] for partition in partitions]
+
+    def _send(self, request: Any, version: int, patient: bool) -> Any:
+        return wait_for(
+            lambda: self.send(request, version), lambda found: found.error_code != CONCURRENT or not patient
+        )
 
     def _identity(self, pid: int | None, epoch: int | None) -> tuple[int, int]:
         return self.pid if pid is None else pid, self.epoch if epoch is None else epoch
