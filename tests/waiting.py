@@ -8,8 +8,6 @@ from time import monotonic
 from typing import TypeVar
 
 PATIENCE_SECONDS = 30.0
-# On a slow machine a call may take this much longer than its timeout; what it must not wait for takes longer still.
-SLACK_SECONDS = 8.0
 # The pauses grow: a loop without them takes the processor from what it waits for.
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.002, 0.02, 1.5
 

@@ -56,7 +56,7 @@ class Side:
         """Wait until the leaders know their role: in Kafka they learn it a moment after the topic is created."""
         requested = [ListOffsetsRequest.Topic.Partition(partition_index=p, timestamp=-1) for p in range(partitions)]
         topic = ListOffsetsRequest.Topic(name=name, partitions=requested)
-        self.until(
+        wait_for(
             lambda: self.request(ListOffsetsRequest(replica_id=-1, topics=[topic]), 9),
             lambda response: not any(codes(response.topics[0].partitions)),
         )
@@ -101,11 +101,7 @@ class Side:
         return self.until_coordinated(lambda: self.request(request, version))
 
     def until_coordinated(self, send: Callable[[], Any]) -> Any:
-        return self.until(send, lambda response: getattr(response, "error_code", 0) not in RETRIABLE)
-
-    def until(self, send: Callable[[], Any], is_expected: Callable[[Any], bool]) -> Any:
-        """Repeat a request until its response is as expected: Kafka applies changes a moment after its controller."""
-        return wait_for(send, is_expected)
+        return wait_for(send, lambda response: getattr(response, "error_code", 0) not in RETRIABLE)
 
     def joined(self, group: str) -> Any:
         """Return the JoinGroup response of a group of one member, which is in its sync phase."""

@@ -33,6 +33,7 @@ from kwire.protocol.messages.offset_delete import OffsetDeleteRequest
 from kwire.protocol.messages.offset_fetch import OffsetFetchRequest
 from kwire.protocol.messages.sync_group import SyncGroupRequest
 from tests.broker.comparison import Side, codes, results_by_side
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
@@ -65,7 +66,7 @@ class Group:
         """Wait until a member gets all, and delete the group: Kafka's coordinators learn of topics a moment later."""
         expected = [(f"t{place}", list(range(count))) for place, count in enumerate(partitions)]
         if expected:
-            self.side.until(self._probe, lambda response: response[4] == expected)
+            wait_for(self._probe, lambda response: response[4] == expected)
             deleted = self.side.request(DeleteGroupsRequest(groups_names=[self.id]), 2)
             assert codes(deleted.results) == [0]
 
@@ -232,7 +233,7 @@ def topics_change(side: Side) -> Iterator[Any]:
     yield "join", group.join("a")
     more = CreatePartitionsRequest.Topic(name=group.topics[0], count=3, assignments=None)
     yield codes(side.request(CreatePartitionsRequest(topics=[more], timeout_ms=5000, validate_only=False)).results)
-    changed = side.until(lambda: group.beat("a", 2, (0, [0])), lambda response: response[4] is not None)
+    changed = wait_for(lambda: group.beat("a", 2, (0, [0])), lambda response: response[4] is not None)
     yield "more", changed, group.describe()[2:5]
 
 
@@ -241,7 +242,7 @@ def patterns(side: Side) -> Iterator[Any]:
     pattern = f"{side.case}-[[:digit:]]+"
     yield "join", group.join("a", subscribed_topic_names=None, subscribed_topic_regex=pattern)[:2]
     # Kafka matches in another thread, so later, and its epochs grow in between.
-    settled = side.until(
+    settled = wait_for(
         lambda: group.beat("a", group.describe()[7][0][3], topic_partitions=None),
         lambda _: bool(group.describe()[7][0][8]),
     )
@@ -306,9 +307,9 @@ def group_configs(side: Side) -> Iterator[Any]:
         yield value, alter("consumer.heartbeat.interval.ms", value)
     yield alter("consumer.nothing", "1"), alter("consumer.session.timeout.ms", "50000", group="")
     expected = "6000"
-    yield side.until(described, lambda found: any(config[1] == expected for config in found[1]))
+    yield wait_for(described, lambda found: any(config[1] == expected for config in found[1]))
     group = Group(side, 1)
-    yield side.until(lambda: group.join("m"), lambda response: response[3] == int(expected))
+    yield wait_for(lambda: group.join("m"), lambda response: response[3] == int(expected))
     yield alter("consumer.heartbeat.interval.ms", None, 1)
 
 

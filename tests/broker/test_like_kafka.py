@@ -37,6 +37,7 @@ from kwire.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpoch
 from kwire.records import Compression, encode_batch
 from tests.broker.bench import BAD_RECORDS, NOBODY
 from tests.broker.comparison import NOW_MS, Side, codes, results_by_side
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
@@ -565,12 +566,12 @@ def configs(side: Side) -> Iterator[Any]:
     wanted = ["max.message.bytes", "retention.ms", "cleanup.policy"]
     yield (
         "right",
-        side.until(lambda: send(4, wanted), lambda fields: fields[1]["max.message.bytes"][0] == "500"),
+        wait_for(lambda: send(4, wanted), lambda fields: fields[1]["max.message.bytes"][0] == "500"),
     )
     yield "right", alter(("cleanup.policy", 3, "delete"))
     yield (
         "right",
-        side.until(lambda: send(4, wanted), lambda fields: fields[1]["cleanup.policy"][0] == "compact"),
+        wait_for(lambda: send(4, wanted), lambda fields: fields[1]["cleanup.policy"][0] == "compact"),
     )
 
 

@@ -20,7 +20,7 @@ from kwire.records import Batch, Compression, decode_batches, encode_batch
 from tests.broker.comparison import NOW_MS, Side
 from tests.broker.test_transactions_like_kafka import initialized
 from tests.broker.transactions import CONCURRENT, Topic, Tx
-from tests.waiting import wait_until
+from tests.waiting import wait_for, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -102,9 +102,7 @@ def cleaned(pair: tuple[Side, Side], topics: tuple[Topic, Topic]) -> list[Any]:
     before = contents(pair[1], topics[1])
     for side, topic in zip(pair, topics, strict=True):
         set_ratio(side, topic, "0.0")
-    ours: list[Any] = []
-    wait_until(lambda: contents(pair[1], topics[1]) != before)
-    ours = contents(pair[1], topics[1])
+    ours = wait_for(lambda: contents(pair[1], topics[1]), lambda found: found != before)
     theirs: list[Any] = []
 
     def is_equal() -> bool:
@@ -150,7 +148,7 @@ def test_records_and_tombstones(pair: tuple[Side, Side]) -> None:
 
 def transaction(side: Side, tx: Tx, topic: Topic, *records: tuple[str, str | None], commit: bool) -> None:
     """Write each record as a batch of its own, in one transaction."""
-    assert side.until(lambda: tx.add((topic.name, 0)), lambda found: found != [CONCURRENT]) == [0]
+    assert wait_for(lambda: tx.add((topic.name, 0)), lambda found: found != [CONCURRENT]) == [0]
     for key, value in records:
         at = (topic.name, 0, tx.epoch)
         produce(
@@ -159,7 +157,7 @@ def transaction(side: Side, tx: Tx, topic: Topic, *records: tuple[str, str | Non
         )  # fmt: skip
         tx.sequences[at] = tx.sequences.get(at, 0) + 1
     assert tx.end(commit)[0] == 0
-    side.until(lambda: contents(side, topic), lambda found: found[-1][5])  # Kafka writes the marker after its response
+    wait_for(lambda: contents(side, topic), lambda found: found[-1][5])  # Kafka writes the marker after its response
 
 
 def aborted(side: Side, topic: Topic) -> set[int]:

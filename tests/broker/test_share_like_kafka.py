@@ -29,6 +29,7 @@ from kwire.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatReq
 from kwire.records import encode_batch
 from tests.broker.comparison import NOW_MS, Side, results_by_side
 from tests.broker.transactions import Topic, Tx
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
@@ -89,7 +90,7 @@ class Sharer:
         """Join, and wait until Kafka has initialized the partitions and assigned them."""
         configure(self.side, self.group, share_auto_offset_reset=start, **configs)
         wanted = {"share.auto.offset.reset": start}
-        self.side.until(
+        wait_for(
             lambda: shown_configs(self.side, self.group),
             lambda shown: all(shown[name][0] == value for name, value in wanted.items()),
         )
@@ -110,7 +111,7 @@ class Sharer:
             return sum(len(part.partitions) for part in assignment.topic_partitions) == partitions
 
         if not is_whole(assigned):
-            self.side.until(beat, is_whole)
+            wait_for(beat, is_whole)
         return self
 
     def leave(self) -> int:
@@ -381,12 +382,12 @@ def isolation(side: Side) -> Iterator[Any]:
 
         def produce(tx: Tx = tx, topic: Topic = topic) -> None:
             # Kafka refuses the first records of a transaction while it completes the last one.
-            side.until(lambda: tx.produce(topic), lambda error: error == 0)
+            wait_for(lambda: tx.produce(topic), lambda error: error == 0)
 
         for commit in (True, False, True):
             for _ in range(2):
                 produce()
-            side.until(lambda tx=tx, commit=commit: tx.end(commit), lambda result: result[0] == 0)  # type: ignore[misc]
+            wait_for(lambda tx=tx, commit=commit: tx.end(commit), lambda result: result[0] == 0)  # type: ignore[misc]
         produce()
         member = Sharer(side, (topic.name, topic.id), group=level).join(share_isolation_level=level)
         found = [member.acquire(), member.fetch()]
@@ -428,7 +429,7 @@ def configs(side: Side) -> Iterator[Any]:
         yield changes, configure(side, group, **changes)
     yield "no group", configure(side, "", share_auto_offset_reset="earliest")
     wanted = ("read_committed", 8)
-    shown = side.until(lambda: shown_configs(side, group), lambda found: found.get("share.isolation.level") == wanted)
+    shown = wait_for(lambda: shown_configs(side, group), lambda found: found.get("share.isolation.level") == wanted)
     yield {name: value for name, value in shown.items() if name.startswith("share.")}
     yield configure(side, group, share_isolation_level=None)
 

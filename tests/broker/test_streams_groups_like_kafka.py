@@ -25,6 +25,7 @@ from kwire.protocol.messages.streams_group_heartbeat import (
     StreamsTaskIds,
 )
 from tests.broker.comparison import Side, codes, results_by_side
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
@@ -80,7 +81,7 @@ class Group:
     def _until_coordinator_knows(self) -> None:
         """Wait until a member gets tasks, and delete the group: Kafka's coordinators learn of topics a moment later."""
         if self.topics:
-            self.side.until(self._probe, lambda response: not response[4])
+            wait_for(self._probe, lambda response: not response[4])
             deleted = self.side.request(DeleteGroupsRequest(groups_names=[self.id]), 2)
             assert codes(deleted.results) == [0]
 
@@ -191,7 +192,7 @@ class Group:
         """Return how many partitions each topic has once there is one."""
         requested = [MetadataRequest.Topic(name=name) for name in names]
         request = MetadataRequest(topics=requested, allow_auto_topic_creation=False)
-        response = self.side.until(lambda: self.side.request(request, 12), lambda found: not any(codes(found.topics)))
+        response = wait_for(lambda: self.side.request(request, 12), lambda found: not any(codes(found.topics)))
         return [len(topic.partitions) for topic in response.topics]
 
 
@@ -272,7 +273,7 @@ def internal_topics(side: Side) -> Iterator[Any]:
     first = group.join("m", *both)
     yield "join", first, group.describe()[2:5]
     yield "made", group.partitions(repartition, store)
-    ready = side.until(lambda: group.beat("m", group.describe()[7][0][1]), lambda found: not found[4])
+    ready = wait_for(lambda: group.beat("m", group.describe()[7][0][1]), lambda found: not found[4])
     described = group.describe()
     yield "ready", ready[:2], sorted(described[7][0][11]), described[2], described[6]
 
@@ -342,7 +343,7 @@ def standby_tasks(side: Side) -> Iterator[Any]:
     group.join("a", stateful)
     group.partitions(changelog)
     group.beat("a", -1)
-    ready = side.until(lambda: group.join("a", stateful), lambda found: not found[4])
+    ready = wait_for(lambda: group.join("a", stateful), lambda found: not found[4])
     yield "alone", ready[3:5]
     group.join("b", stateful)
     for _ in range(3):

@@ -21,6 +21,7 @@ from kwire.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from kwire.records import decode_batches
 from tests.broker.comparison import NOW_MS, Side, results_by_side
 from tests.broker.transactions import Topic, Tx
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
@@ -72,7 +73,7 @@ def ended_state(side: Side, transaction: Tx) -> Any:
         (response,) = side.request(DescribeTransactionsRequest(transactional_ids=[transaction.id])).transaction_states
         return response.error_code, response.transaction_state, response.producer_epoch, len(response.topics)
 
-    return side.until(describe, lambda response: not response[1].startswith("Prepare"))
+    return wait_for(describe, lambda response: not response[1].startswith("Prepare"))
 
 
 def identities(side: Side) -> Iterator[Any]:
@@ -242,7 +243,7 @@ def timeouts(side: Side) -> Iterator[Any]:
         def response(tx: Tx = tx) -> Any:
             return ended_state(side, tx)
 
-        yield side.until(response, lambda response: response[1] != "Ongoing"), stored(side, topic, committed=True)
+        yield wait_for(response, lambda response: response[1] != "Ongoing"), stored(side, topic, committed=True)
         yield tx.produce(topic, version=11), tx.produce(topic, version=12), tx.add((topic.name, 0))
         yield [tx.end(COMMIT, v, epoch=had) for v in (version, 1, OLD, NEW)]
         yield tx.end(ABORT, version), ended_state(side, tx)

@@ -114,11 +114,17 @@ def test_a_consumer_that_was_not_used_or_was_closed_is_dropped_in_silence(cluste
 
 
 def test_dropping_does_not_wait_for_a_silent_coordinator(cluster: Cluster) -> None:
+    """Nor for the loop thread, which can do nothing until the consumer is dropped."""
     held = [Consumer(cluster.bootstrap, client_id="dropped", **options("consumer"))]
     read_one(held[0])
     cluster.add_fault(Mute(), times=None)
+    is_dropped = threading.Event()
+    was_in_time: list[bool] = []
+    held[0]._runtime.call_soon(lambda: was_in_time.append(is_dropped.wait(PATIENCE)))
     before = monotonic()
     with pytest.warns(ResourceWarning):
         drop(held)
     assert monotonic() - before < LEAVE_SECONDS
+    is_dropped.set()
     wait_until(lambda: not member_threads())
+    assert was_in_time == [True]

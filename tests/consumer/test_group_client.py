@@ -35,7 +35,6 @@ from kwire.errors import (
 from kwire.metrics import prometheus_text
 from kwire.protocol import ApiKey
 from tests.consumer.embedded import START_MS, fill, number_of, numbers
-from tests.waiting import SLACK_SECONDS
 
 PATIENCE = 20.0
 PROTOCOLS = ["classic", "consumer"]
@@ -761,7 +760,7 @@ def test_s31_closing_ends_in_time_with_a_silent_coordinator(cluster: Cluster, me
         cluster.add_fault(Mute(), times=None)
     begun = monotonic()
     consumer.close(timeout=0.5)
-    assert monotonic() - begun < 0.5 + SLACK_SECONDS
+    assert monotonic() - begun < 2.5
     cluster.clear_faults()
     assigned = listener.named("assigned")
     assert sorted(listener.named("lost") + listener.named("revoked")) == sorted(assigned)
@@ -818,7 +817,7 @@ def test_s45_telemetry_does_not_hold_up_close(cluster: Cluster, members: Members
     cluster.add_fault(Mute(), times=None)
     begun = monotonic()
     consumer.close(timeout=0.5)
-    assert monotonic() - begun < 0.5 + SLACK_SECONDS
+    assert monotonic() - begun < 1.5
     cluster.clear_faults()
 
 
@@ -996,7 +995,7 @@ def test_close_leaves_within_its_time_though_the_connection_is_silent(
         until(lambda: cluster.requests()[muted], first)
     begun = monotonic()
     first.close(timeout=6.0)
-    assert monotonic() - begun < 6.0 + SLACK_SECONDS
+    assert monotonic() - begun < 7.0
     second.subscribe(["t"])
     assert len(read(second, 20)) == 20
 
@@ -1057,7 +1056,7 @@ def test_s31_close_returns_in_every_state_with_a_silent_coordinator(
     silence()
     begun = monotonic()
     consumer.close(timeout=1.5)
-    assert monotonic() - begun < 1.5 + SLACK_SECONDS
+    assert monotonic() - begun < 2.5
     given = listener.named("assigned")
     assert sorted(given) == sorted(listener.named("revoked") + listener.named("lost"))
     cluster.clear_faults()
